@@ -202,6 +202,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"model.scaled_init", WeightsAreLoaded},
     {"data.path", Always},
     {"data.split", NothingIsDivided},
+    {"data.split_by", NothingIsDivided},
     {"data.train", Always},
     {"data.valid", WithoutEvaluation},
     {"data.test", NeverTested},

@@ -17,11 +17,12 @@ Status CheckSampledIds(const IndexedDataset& data, SequenceRange range, int64_t 
     // As quotient and rest, which do not overflow.
     const int64_t part = sequences % kBlocks * i;
     const int64_t sequence = range.begin + sequences / kBlocks * i + part / kBlocks;
-    const int64_t length = data.length(sequence);
+    const TokenSpan span = SpanOf(range, sequence, data.length(sequence));
+    const int64_t length = std::max<int64_t>(span.end - span.begin, 0);
     const int64_t count = std::min(most, length);
     ids.resize(static_cast<size_t>(count));
     const int64_t share = sequences < kBlocks ? part % kBlocks : i;
-    const int64_t offset = (length - count) * share / (kBlocks - 1);
+    const int64_t offset = span.begin + (length - count) * share / (kBlocks - 1);
     RETURN_IF_ERROR(data.Read(sequence, offset, vocab_size, ids));
   }
   return OkStatus();

@@ -67,6 +67,8 @@ class Opener {
   }
   DataSets OpenOf(SplitName split) const;
   DatasetPtr Mock(const Wanted& wanted) const;
+  // What a split has of a data set of `path`; kInvalidArgument where that is nothing.
+  StatusOr<SequenceRange> PartOf(const IndexedDataset& data, SplitName split) const;
   // `samples` of one data set, or one epoch of it: whole with its last, shorter sample, or not.
   enum class Epoch { kNo, kFullSamples, kWhole };
   StatusOr<DatasetPtr> Member(const std::string& prefix, SplitName split, int64_t samples,
@@ -112,7 +114,7 @@ DataSets Opener::OpenOf(SplitName split) const {
 }
 
 void Opener::CompareWithTrain(SplitName held_out) const {
-  // What `split` divides has no sequence twice.
+  // What `split` divides has no token twice.
   if (args_.path.empty()) SayShared(OpenOf(SplitName::kTrain), OpenOf(held_out), Name(held_out));
 }
 
@@ -125,6 +127,19 @@ DatasetPtr Opener::Mock(const Wanted& wanted) const {
       .split_name = wanted.split});
 }
 
+StatusOr<SequenceRange> Opener::PartOf(const IndexedDataset& data, SplitName split) const {
+  ASSIGN_OR_RETURN(const auto ranges, DivideData(data, args_.split, args_.split_by));
+  const SequenceRange range = ranges[static_cast<size_t>(split)];
+  if (range.begin < range.end) return range;
+  const bool by_tokens = args_.split_by == SplitBy::kTokens;
+  return base::InvalidArgument(
+      "data.split: '{}' of the {} {} of {} leaves none for {}; change the split, {}use more data, "
+      "or switch evaluation off",
+      args_.split, by_tokens ? data.num_tokens() : data.num_sequences(),
+      by_tokens ? "tokens" : "sequences", data.prefix(), Name(split),
+      by_tokens ? "" : "divide by tokens (data.split_by=tokens), ");
+}
+
 StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, int64_t samples,
                                     Epoch epoch) {
   std::shared_ptr<const IndexedDataset>& data = files_[prefix];
@@ -134,14 +149,7 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
   SequenceRange range{.begin = 0, .end = data->num_sequences()};
   const bool divided = !args_.path.empty();
   if (divided) {
-    ASSIGN_OR_RETURN(const auto shares, ParseSplit(args_.split));
-    range = SplitRanges(shares, data->num_sequences())[static_cast<size_t>(split)];
-    if (range.begin == range.end) {
-      return base::InvalidArgument(
-          "data.split: '{}' of the {} sequences of {} leaves none for {}; change the split, use "
-          "more data, or switch evaluation off",
-          args_.split, data->num_sequences(), prefix, Name(split));
-    }
+    ASSIGN_OR_RETURN(range, PartOf(*data, split));
   }
   RETURN_IF_ERROR(CheckSampledIds(*data, range, args_.vocab_size));
   const IndexRequest request{.range = range,
@@ -152,7 +160,7 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
   return GptDataset::Create({.data = data,
                              .request = request,
                              .split_name = split,
-                             .split_text = divided ? args_.split : "",
+                             .split_text = divided ? SplitText(args_.split, args_.split_by) : "",
                              .vocab_size = args_.vocab_size,
                              .cache_dir = args_.cache_dir,
                              .no_loss_behind = args_.no_loss_behind});

@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_watch.h"
+#include "worker/data/split.h"
 
 namespace mt::data {
 
@@ -30,10 +31,12 @@ using DataPath = std::vector<DataMember>;
 // divided by white space. kInvalidArgument if it is empty or has a weight that is not above 0.
 StatusOr<DataPath> ParseDataPath(std::string_view text);
 
-// Exactly one source: `path` with `split`, or `train` (with `valid` and `test`), or `mock`.
+// Exactly one source: `path` with `split` and `split_by`, or `train` (with `valid` and `test`), or
+// `mock`.
 struct DataSourceArgs {
   DataPath path{};
   std::string split = "969,30,1";  // of each member of `path`
+  SplitBy split_by = SplitBy::kDocuments;
   DataPath train{};
   DataPath valid{};
   DataPath test{};

@@ -69,9 +69,10 @@ Status GptDataset::Read(int64_t sample, std::span<int32_t> tokens, std::span<flo
   for (int64_t position = begin.position; position <= end.position; ++position) {
     const int64_t sequence = index_->document(position);
     RETURN_IF_ERROR(Intact(sample));
-    const int64_t from = position == begin.position ? begin.offset : 0;
-    const int64_t length = args_.data->length(sequence);
-    const int64_t to = position == end.position ? std::min(end.offset + 1, length) : length;
+    const TokenSpan span = SpanOf(args_.request.range, sequence, args_.data->length(sequence));
+    const int64_t from = span.begin + (position == begin.position ? begin.offset : 0);
+    const int64_t to =
+        position == end.position ? std::min(span.begin + end.offset + 1, span.end) : span.end;
     const int64_t count = std::max<int64_t>(to - from, 0);
     if (filled + count > seq_length() + 1) return Changed(sample);
     RETURN_IF_ERROR(

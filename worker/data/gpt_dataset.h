@@ -22,7 +22,7 @@ class GptDataset final : public Dataset {
     std::shared_ptr<const IndexedDataset> data{};  // shared by all splits of a data set
     IndexRequest request{};
     SplitName split_name = SplitName::kTrain;
-    std::string split_text{};  // for the record; empty if the split has its own files
+    std::string split_text{};  // SplitText, for the record; empty if the split has its own files
     int64_t vocab_size = 0;    // unpadded; Read refuses ids at or above it
     std::string cache_dir{};   // empty: the index stays in memory
     // Labels behind an input of this id have weight 0; empty: none.

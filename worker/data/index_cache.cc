@@ -26,14 +26,21 @@ constexpr size_t kDigestAt = 80;
 constexpr size_t kDigestBytes = 32;
 using Header = std::array<char, kHeaderBytes>;
 
+std::string RangeText(const SequenceRange& range) {
+  std::string text = fmt::format("{} {}", range.begin, range.end);
+  if (range.skip_front > 0 || range.skip_back > 0)
+    text += fmt::format(" without {} {}", range.skip_front, range.skip_back);
+  return text;
+}
+
 // Hash of everything that determines the arrays. The number of samples asked is not part of it, so
 // runs of different length that build the same index share a file.
 std::string CacheKey(const IndexedDataset& data, const IndexRequest& request,
                      const IndexPlan& plan) {
   return base::Hash128Hex(fmt::format(
-      "megatrain sample index 1\nidx {}\nrange {} {}\nseq_length {}\nepochs {}\nseparate {}\n"
+      "megatrain sample index 1\nidx {}\nrange {}\nseq_length {}\nepochs {}\nseparate {}\n"
       "samples {}\nseed {}\n",
-      data.idx_digest(), request.range.begin, request.range.end, request.seq_length, plan.epochs,
+      data.idx_digest(), RangeText(request.range), request.seq_length, plan.epochs,
       plan.separate_last_epoch, plan.samples, request.seed));
 }
 
@@ -178,8 +185,7 @@ StatusOr<MappedFile> OpenCached(const std::string& path, const Header& header, b
 
 StatusOr<std::string> IndexCachePath(const IndexedDataset& data, const IndexRequest& request,
                                      const std::string& cache_dir) {
-  ASSIGN_OR_RETURN(const IndexPlan plan,
-                   PlanIndex(request, data.CountTokens(request.range.begin, request.range.end)));
+  ASSIGN_OR_RETURN(const IndexPlan plan, PlanIndex(request, CountTokens(data, request.range)));
   return PathOf(cache_dir, CacheKey(data, request, plan));
 }
 
@@ -187,8 +193,7 @@ StatusOr<std::unique_ptr<SampleIndex>> LoadOrBuildIndex(const IndexedDataset& da
                                                         const IndexRequest& request,
                                                         const std::string& cache_dir) {
   if (cache_dir.empty()) return BuildIndexInMemory(data, request);
-  ASSIGN_OR_RETURN(const IndexPlan plan,
-                   PlanIndex(request, data.CountTokens(request.range.begin, request.range.end)));
+  ASSIGN_OR_RETURN(const IndexPlan plan, PlanIndex(request, CountTokens(data, request.range)));
   const IndexLayout layout = MakeIndexLayout(request, plan);
   const std::string key = CacheKey(data, request, plan);
   const std::string path = PathOf(cache_dir, key);

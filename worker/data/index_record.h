@@ -19,7 +19,7 @@ struct IndexRecord {
   bool separate_last_epoch = false;
   int64_t seed = 0;
   int64_t seq_length = 0;
-  std::string split{};  // "969,30,1"; empty if the split has its own files
+  std::string split{};  // SplitText, "969,30,1"; empty if the split has its own files
   int64_t samples_built = 0;
   std::string idx_digest{};  // XXH3-128 of the .idx, or of the mock generator's constants
   // Of a sample of the .bin (IndexedDataset::bin_digest); empty: not known.

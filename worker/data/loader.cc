@@ -13,12 +13,12 @@
 namespace mt::data {
 namespace {
 
-// Copies one sample into column i of the [s, b] arrays.
-void PlaceSample(std::span<const int32_t> tokens, std::span<const float> weights, size_t i,
-                 Microbatch* batch) {
+// Copies these parts of a sample into column i of the [s, b] arrays.
+void PlaceSample(std::span<const int32_t> tokens, std::span<const float> weights,
+                 MicrobatchParts parts, size_t i, Microbatch* batch) {
   const size_t b = static_cast<size_t>(batch->b);
-  for (size_t t = 0; t < weights.size(); ++t) {
-    batch->tokens[t * b + i] = tokens[t];
+  for (size_t t = 0; parts.inputs && t < weights.size(); ++t) batch->tokens[t * b + i] = tokens[t];
+  for (size_t t = 0; parts.labels && t < weights.size(); ++t) {
     batch->labels[t * b + i] = tokens[t + 1];
     batch->weights[t * b + i] = weights[t];
     batch->weight_sum += static_cast<double>(weights[t]);
@@ -47,7 +47,8 @@ StatusOr<std::unique_ptr<Loader>> Loader::Create(Args args) {
         args.end_sample, available);
   }
   std::unique_ptr<Loader> loader(new Loader(std::move(args)));
-  for (int i = 0; i < loader->args_.threads; ++i) {
+  const int threads = loader->args_.parts.any() ? loader->args_.threads : 0;
+  for (int i = 0; i < threads; ++i) {
     loader->threads_.emplace_back([self = loader.get(), i] { self->Run(i); });
   }
   return loader;
@@ -55,6 +56,7 @@ StatusOr<std::unique_ptr<Loader>> Loader::Create(Args args) {
 
 Loader::Loader(Args args)
     : args_(std::move(args)),
+      empty_(EmptyMicrobatch(args_.dataset->seq_length(), args_.micro_batch_size)),
       num_microbatches_(CountMicrobatches(args_)),
       slots_(static_cast<size_t>(args_.prefetch)) {}
 
@@ -95,25 +97,18 @@ void Loader::Run(int thread_idx) {
 }
 
 StatusOr<Microbatch> Loader::Load(int64_t m) const {
-  const int64_t s = args_.dataset->seq_length();
-  const int64_t b = args_.micro_batch_size;
-  Microbatch batch;
-  batch.s = s;
-  batch.b = b;
-  const size_t count = static_cast<size_t>(s * b);
-  batch.tokens.assign(count, 0);
-  batch.labels.assign(count, 0);
-  batch.weights.assign(count, 0.0F);
-  batch.samples.assign(static_cast<size_t>(b), -1);
-  std::vector<int32_t> tokens(static_cast<size_t>(s + 1));
-  std::vector<float> weights(static_cast<size_t>(s));
+  Microbatch batch = empty_;
+  const int64_t b = batch.b;
+  std::vector<int32_t> tokens(static_cast<size_t>(batch.s + 1));
+  std::vector<float> weights(static_cast<size_t>(batch.s));
   const int64_t first = args_.first_sample + (m * args_.dp_size + args_.dp_rank) * b;
   for (int64_t i = 0; i < b && first + i < args_.end_sample; ++i) {
-    RETURN_IF_ERROR(args_.dataset->Read(first + i, tokens, weights));
     batch.samples[static_cast<size_t>(i)] = first + i;
-    PlaceSample(tokens, weights, static_cast<size_t>(i), &batch);
+    if (!args_.parts.any()) continue;
+    RETURN_IF_ERROR(args_.dataset->Read(first + i, tokens, weights));
+    PlaceSample(tokens, weights, args_.parts, static_cast<size_t>(i), &batch);
   }
-  SortTokens(&batch);
+  if (args_.parts.inputs) SortTokens(&batch);
   return batch;
 }
 
@@ -127,6 +122,7 @@ StatusOr<Microbatch> Loader::Next() {
                        args_.dataset->record().split_name, args_.dataset->record().source,
                        num_microbatches_, args_.end_sample);
   }
+  if (!args_.parts.any()) return Load(next_to_return_++);
   Slot& next = slot(next_to_return_);
   while (!next.ready) {
     if (!done_.WaitUntil(&mu_, deadline) && !next.ready) {

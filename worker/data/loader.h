@@ -31,12 +31,16 @@ class Loader {
     // dropped. true (evaluation): it is filled with padding samples (number -1, token 0, weight 0),
     // so that every sample counts exactly once and all ranks see the same number of microbatches.
     bool pad_last = false;
+    // What is read; the rest stays as in EmptyMicrobatch. With neither part nothing is read and no
+    // thread is started: Next gives the numbers of the samples.
+    MicrobatchParts parts{};
     int prefetch = 2;                                             // microbatches read ahead, >= 1
     int threads = 1;                                              // that read, >= 1
     std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one call of Next
   };
 
-  // Starts the threads. kInvalidArgument if first_sample or end_sample lies outside the data set.
+  // Starts the threads, if anything is to be read. kInvalidArgument if first_sample or end_sample
+  // lies outside the data set.
   static StatusOr<std::unique_ptr<Loader>> Create(Args args);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -71,6 +75,7 @@ class Loader {
   Slot& slot(int64_t m) EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Args args_;
+  const Microbatch empty_;  // what each microbatch is before it is read
   const int64_t num_microbatches_;
   std::vector<std::thread> threads_;
 

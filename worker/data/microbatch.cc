@@ -9,6 +9,19 @@
 
 namespace mt::data {
 
+Microbatch EmptyMicrobatch(int64_t s, int64_t b) {
+  Microbatch batch;
+  batch.s = s;
+  batch.b = b;
+  const auto count = static_cast<size_t>(s * b);
+  batch.tokens.assign(count, 0);
+  batch.labels.assign(count, 0);
+  batch.weights.assign(count, 0.0F);
+  batch.samples.assign(static_cast<size_t>(b), -1);
+  SortTokens(&batch);
+  return batch;
+}
+
 void SortTokens(Microbatch* batch) {
   const size_t count = batch->tokens.size();
   // The key holds (id, index), so that an unstable sort orders equal ids by index.

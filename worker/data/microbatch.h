@@ -28,6 +28,17 @@ struct Microbatch {
   int64_t num_segments() const { return static_cast<int64_t>(segment_token.size()); }
 };
 
+// What of a microbatch a stage of the pipeline uses: inputs are tokens and their order, labels go
+// with weights. All stages use the sample numbers.
+struct MicrobatchParts {
+  bool inputs = true;
+  bool labels = true;
+  bool any() const { return inputs || labels; }
+};
+
+// Tokens and labels of id 0 and weight 0, and no samples: what stands where nothing was read.
+Microbatch EmptyMicrobatch(int64_t s, int64_t b);
+
 // Computes order, segment_token, segment_start and segment_count from tokens. CHECKs that no id is
 // negative.
 void SortTokens(Microbatch* batch);

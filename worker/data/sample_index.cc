@@ -85,14 +85,16 @@ Status WriteStarts(const IndexedDataset& data, std::span<const int32_t> document
                    const IndexRequest& request, int64_t samples, IndexSink* sink) {
   Batched<T> out(sink);
   int64_t position = 0;
-  int64_t offset = 0;
+  int64_t offset = 0;  // in what the range has of the sequence
   RETURN_IF_ERROR(out.Put(0));
   RETURN_IF_ERROR(out.Put(0));
   const int64_t last = static_cast<int64_t>(documents.size()) - 1;
   for (int64_t row = 1; row <= samples; ++row) {
     int64_t remaining = request.seq_length + 1;
     for (;;) {
-      const int64_t available = data.length(documents[static_cast<size_t>(position)]) - offset;
+      const int32_t sequence = documents[static_cast<size_t>(position)];
+      const TokenSpan span = SpanOf(request.range, sequence, data.length(sequence));
+      const int64_t available = span.end - span.begin - offset;
       if (available >= remaining) {
         offset += remaining - 1;
         break;
@@ -262,8 +264,7 @@ bool SampleIndex::lost() const {
 
 StatusOr<std::unique_ptr<SampleIndex>> BuildIndexInMemory(const IndexedDataset& data,
                                                           const IndexRequest& request) {
-  ASSIGN_OR_RETURN(const IndexPlan plan,
-                   PlanIndex(request, data.CountTokens(request.range.begin, request.range.end)));
+  ASSIGN_OR_RETURN(const IndexPlan plan, PlanIndex(request, CountTokens(data, request.range)));
   const IndexLayout layout = MakeIndexLayout(request, plan);
   StringSink sink(layout.total_bytes);
   RETURN_IF_ERROR(BuildIndex(data, request, plan, &sink));

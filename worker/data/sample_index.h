@@ -20,7 +20,7 @@ namespace mt::data {
 
 // The parameters of a sample index.
 struct IndexRequest {
-  SequenceRange range{};      // sequences of the split
+  SequenceRange range{};      // what the split has of the data set
   int64_t seq_length = 0;     // S
   int64_t samples_asked = 0;  // n; 0: as many as one epoch has
   uint32_t seed = 0;
@@ -43,8 +43,8 @@ struct IndexPlan {
 // or the document index would have more than 2^33 entries.
 StatusOr<IndexPlan> PlanIndex(const IndexRequest& request, int64_t tokens_per_epoch);
 
-// Start of a sample: a position in the document index and a token offset in the sequence found
-// there.
+// Start of a sample: a position in the document index and a token offset in what the range has of
+// the sequence found there.
 struct SampleStart {
   int64_t position = 0;
   int64_t offset = 0;

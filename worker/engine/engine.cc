@@ -22,6 +22,15 @@ kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block)
   return {memory.Data(block), DType::kF64, {2}};
 }
 
+data::MicrobatchParts PartsOf(const EngineConfig& config) {
+  data::MicrobatchParts parts{.inputs = false, .labels = false};
+  for (const layout::ModelChunk& chunk : config.chunks) {
+    parts.inputs = parts.inputs || chunk.has_embedding;
+    parts.labels = parts.labels || chunk.has_head;
+  }
+  return parts;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
@@ -51,6 +60,7 @@ StatusOr<std::unique_ptr<Engine>> Engine::Create(EnginePlan plan) {
 
 Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
     : args_(std::move(plan.args_)),
+      microbatch_parts_(PartsOf(args_.config)),
       ramp_(args_.config.ramp),
       constants_(args_.config.constants),
       free_at_start_(plan.free_at_start_),

@@ -71,6 +71,8 @@ class Engine {
   Status EvaluatePass(int microbatches, const std::function<data::Microbatch()>& next);
   // A microbatch without any token, with which a rank goes on when its data cannot be read.
   data::Microbatch EmptyMicrobatch() const;
+  // What of a microbatch this stage uses: inputs where the embedding is, labels where the head is.
+  const data::MicrobatchParts& microbatch_parts() const { return microbatch_parts_; }
   // Marks the sums as those of a rank that could not read its part: the total number of tokens
   // comes out negative on every rank.
   void SpoilEvaluation();
@@ -140,6 +142,7 @@ class Engine {
   };
 
   const EngineArgs args_;
+  const data::MicrobatchParts microbatch_parts_;
   spec::BatchRamp ramp_;
   kernels::StepConstants constants_;
   const int64_t free_at_start_;  // bytes of a GPU

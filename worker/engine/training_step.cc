@@ -113,17 +113,7 @@ data::Microbatch Engine::NextMicrobatch(data::Loader* loader, int64_t step) {
 
 // Tokens of weight zero: forward and backward run, loss and gradients are zero.
 data::Microbatch Engine::EmptyMicrobatch() const {
-  const model::GptConfig& config = args_.config.model;
-  data::Microbatch batch;
-  batch.s = config.seq;
-  batch.b = config.micro_batch;
-  const auto tokens = static_cast<size_t>(config.tokens());
-  batch.tokens.assign(tokens, 0);
-  batch.labels.assign(tokens, 0);
-  batch.weights.assign(tokens, 0.0F);
-  batch.samples.assign(static_cast<size_t>(config.micro_batch), -1);
-  data::SortTokens(&batch);
-  return batch;
+  return data::EmptyMicrobatch(args_.config.model.seq, args_.config.model.micro_batch);
 }
 
 void Engine::AddHostValues(int64_t step, double command_bits) {

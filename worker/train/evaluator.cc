@@ -77,6 +77,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                                  .dp_rank = args_.engine->axes().IndexIn(layout::kDataAxes),
                                  .dp_size = args_.engine->axes().SizeOf(layout::kDataAxes),
                                  .pad_last = true,
+                                 .parts = args_.engine->microbatch_parts(),
                                  .prefetch = args_.prefetch,
                                  .threads = args_.loader_threads};
   if (!whole) {

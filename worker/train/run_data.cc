@@ -46,6 +46,7 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   if (job.data().path_size() > 0) {
     ASSIGN_OR_RETURN(out.path, DataPathOf(args.data_root, job, spec::Split::kTrain));
     out.split = job.data().split();
+    out.split_by = SplitByOf(job);
   } else if (!out.mock) {
     ASSIGN_OR_RETURN(out.train, DataPathOf(args.data_root, job, spec::Split::kTrain));
     ASSIGN_OR_RETURN(out.valid, DataPathOf(args.data_root, job, spec::Split::kValid));

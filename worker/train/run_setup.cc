@@ -349,6 +349,7 @@ Status RunSetup::OpenLoader() {
                             .micro_batch_size = job.training().micro_batch_size(),
                             .dp_rank = args_.groups->axes().IndexIn(layout::kDataAxes),
                             .dp_size = args_.groups->axes().SizeOf(layout::kDataAxes),
+                            .parts = parts_.engine->microbatch_parts(),
                             .prefetch = static_cast<int>(job.data().prefetch()),
                             .threads = static_cast<int>(job.data().loader_threads())}));
   return OkStatus();

@@ -69,6 +69,9 @@ TEST(FieldEffects, OfDataAndEvaluation) {
   EXPECT_EQ(Told({"data={mock: true, split: \"50,25,25\", tokenizer: {type: byte}}"}),
             "data.split: 50,25,25 has no effect, since it divides data.path, and the job has "
             "data.mock; leave it out");
+  EXPECT_EQ(Told({"data={mock: true, split_by: tokens, tokenizer: {type: byte}}"}),
+            "data.split_by: tokens has no effect, since it divides data.path, and the job has "
+            "data.mock; leave it out");
   EXPECT_EQ(Told({"data={mock: true, loader_threads: 4, tokenizer: {type: byte}}"}),
             "data.loader_threads: 4" + mock);
   const std::string off =

@@ -29,6 +29,7 @@ TEST(Complete, FillsDefaultsAndDerivedValues) {
   EXPECT_TRUE(job.model().qkv_bias());
   EXPECT_TRUE(job.model().tie_embeddings());
   EXPECT_EQ(job.data().split(), "969,30,1");
+  EXPECT_EQ(job.data().split_by(), v1::Data::SPLIT_BY_DOCUMENTS);
   EXPECT_EQ(job.data().seed(), 1234);
   EXPECT_EQ(job.parallel().tensor(), 1);
   EXPECT_EQ(job.parallel().zero_stage(), 0);
@@ -255,6 +256,9 @@ TEST(Complete, DataSets) {
             "data.split: \"1\" leaves nothing to validate on, but training.eval.every_iters is 10");
   EXPECT_EQ(FaultsOf({"data.split=\"0,1,1\""}),
             "data.split: expected up to three weights such as 969,30,1, got \"0,1,1\"");
+  EXPECT_EQ(FaultsOf({"data.split_by=tokens"}), "");
+  EXPECT_EQ(FaultsOf({"data.split_by=7"}),
+            "data.split_by: expected one of documents, tokens, got \"7\"");
 }
 
 TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {

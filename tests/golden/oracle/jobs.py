@@ -41,14 +41,14 @@ LLAMA = {
         "weight_decay_style": "cosine", "clip_grad": 0.92},
 }
 
-# Falcon's branches under one mask, more variants of the layer, and SGD.
+# Falcon's branches under one mask, more variants of the layer, SGD, and data divided within documents.
 PARALLEL = {
     "name": "oracle-parallel",
     "model": LLAMA["model"] | {
         "parallel_residual": True, "hidden_dropout": 0.11, "attention_dropout": 0.07,
         "rope": {"base": 713.0, "percent": 0.7}, "qk_norm": True, "norm_one_plus": True,
         "activation": "geglu", "bias": True, "window": 7, "scaled_init": False, "head_dim": 10},
-    "data": _DATA,
+    "data": _DATA | {"split_by": "tokens"},
     "training": _TRAINING | {"seed": 8},
     "optimizer": _OPTIMIZER | {"type": "sgd", "momentum": 0.77, "lr": 0.83, "decay": "linear",
                                "warmup": 0},

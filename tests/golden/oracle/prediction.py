@@ -35,15 +35,14 @@ class Oracle:
         self.sizes = update.BatchSizes(self.training["global_batch_size"], update.ramp_of(self.training))
         self.total_samples = self.sizes.consumed(self.training["train_iters"])
         sequences, self.idx_digest, self.bin_digest = sample_order.read_sequences(prefix)
-        bounds = sample_order.split_bounds(job["data"]["split"], len(sequences))
+        parts = sample_order.parts_of(sequences, job["data"]["split"], job["data"].get("split_by", "documents"))
         evaluation = self.training["eval"]
         evaluations = self.training["train_iters"] // evaluation["every_iters"] + 1
         self.samples_of_eval = evaluation["iters"] * self.training["global_batch_size"]
         self.asked = {"train": self.total_samples, "valid": evaluations * self.samples_of_eval}
 
         def order(split, asked):
-            begin, end = bounds[("train", "valid").index(split)]
-            return sample_order.SampleOrder(sequences[begin:end], self.data_seed,
+            return sample_order.SampleOrder(parts[("train", "valid").index(split)], self.data_seed,
                                             self.model["seq_length"], asked)
 
         self.orders = {split: order(split, asked) for split, asked in self.asked.items()}

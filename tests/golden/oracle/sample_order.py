@@ -9,7 +9,7 @@ import numpy as np
 from random_streams import digest128
 
 _MAGIC = b"MMIDIDX\0\0"
-KNOWN_DATA = {"path", "split", "tokenizer", "seed"}
+KNOWN_DATA = {"path", "split", "split_by", "tokenizer", "seed"}
 _TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 
 
@@ -53,7 +53,7 @@ def sample_of(tokens):
 
 
 def split_bounds(text, count):
-    """The sequences [begin, end) of train, valid and test."""
+    """[begin, end) of train, valid and test, of so many sequences or tokens."""
     shares = [float(share) for share in text.split(",")]
     shares += [0.0] * (3 - len(shares))
     total, bounds = sum(shares), [0]
@@ -62,6 +62,20 @@ def split_bounds(text, count):
         reached += share / total
         bounds.append(round(reached * count))
     return list(zip(bounds, bounds[1:]))
+
+
+def parts_of(sequences, text, by="documents"):
+    """The sequences that train, valid and test have of a data set; by tokens, those at a bound are cut."""
+    if by == "documents":
+        return [sequences[begin:end] for begin, end in split_bounds(text, len(sequences))]
+    assert by == "tokens", by
+    begins = np.cumsum([0] + [len(sequence) for sequence in sequences])
+    parts = []
+    for begin, end in split_bounds(text, int(begins[-1])):
+        # Of each token of the part the sequence that holds it; sequences without tokens hold none.
+        first, last = np.searchsorted(begins, [begin, end - 1], side="right") - 1 if begin < end else (0, -1)
+        parts.append([sequences[i][max(begin - begins[i], 0):end - begins[i]] for i in range(first, last + 1)])
+    return parts
 
 
 class SampleOrder:

@@ -1,4 +1,5 @@
-"""300 random data sections, blends and several epochs among them: the program's samples, id by id, against numpy."""
+"""300 random data sections, blends and several epochs among them, and 150 that are split by tokens: the program's samples, id by id,
+against numpy."""
 import json
 import os
 import pathlib
@@ -11,10 +12,11 @@ import numpy as np
 
 from blend import Blend
 from random_streams import digest128
-from sample_order import SampleOrder, read_sequences, split_bounds, write_data_set
+from sample_order import SampleOrder, parts_of, read_sequences, write_data_set
 
 PROGRAM = pathlib.Path(os.environ["MT_BIN"]) / "mt_data_order"
 CASES = 300
+CASES_BY_TOKENS = 150
 VOCAB = 500
 
 
@@ -51,6 +53,31 @@ def make_case(draw, prefixes):
     return case
 
 
+def make_few_documents(folder, draw):
+    """Prefixes of data sets of one to three documents with tokens, some without any before, between and behind them."""
+    prefixes = []
+    for number in range(12):
+        documents = [[np.array([], np.uint16)] * draw.choice([0, 0, 1, 2])]
+        for _ in range(draw.choice([1, 1, 1, 2, 3])):
+            length = draw.choice([9, 40, 200, 900])
+            documents.append([np.array([draw.randrange(VOCAB) for _ in range(length)], np.uint16)])
+            documents.append([np.array([], np.uint16)] * draw.choice([0, 0, 1]))
+        prefix = f"{folder}/few{number}"
+        write_data_set(prefix, documents)
+        prefixes.append(prefix)
+    return prefixes
+
+
+def make_case_by_tokens(draw, prefixes):
+    count = draw.choices([1, 2, 4], [4, 2, 1])[0]
+    weighted = draw.random() < 0.5
+    listed = [[prefix, draw.choice([1, 0.5, 3]) if weighted else None] for prefix in draw.sample(prefixes, count)]
+    split = draw.choice(["70,30", "969,30,1", "8,1,1", "1,1", "1,0,1", "2,1,1", "0.1,0.7,0.2"])
+    return {"path": listed, "split": split, "split_by": "tokens", "seq_length": draw.choice([4, 8, 17]),
+            "seed": draw.randrange(2**32), "vocab_size": VOCAB, "train_samples": draw.choice([1, 5, 40]),
+            "valid_samples": draw.choice([0, 3, 20]), "whole_valid": draw.random() < 0.5}
+
+
 class Expected:
     """What the case gives by the definitions."""
 
@@ -63,15 +90,14 @@ class Expected:
         part = {"train": 0, "valid": 1}[split]
         out = []
         for prefix, _ in self.case["path"]:
-            sequences = self.read(prefix)
-            begin, end = split_bounds(self.case["split"], len(sequences))[part]
-            out.append(sequences[begin:end])
+            out.append(parts_of(self.read(prefix), self.case["split"], self.case.get("split_by", "documents"))[part])
         return out
 
     def split(self, split, samples):
         """A Blend, for one data set, too; None where the program must refuse it."""
         members = self.members(split)
-        if any(sum(len(sequence) for sequence in member) < 2 for member in members):
+        least = 1 if samples else 2  # a whole split has a label
+        if any(sum(len(sequence) for sequence in member) < least for member in members):
             return None
         weights = [weight for _, weight in self.case.get("path") or self.case[split]]
         if len(members) == 1:
@@ -118,21 +144,33 @@ class DataOrderTest(unittest.TestCase):
             self.assertEqual(answer["consumed"], blends["train"].consumed(case["train_samples"]))
         return True
 
-    def test_random_cases(self):
-        draw = random.Random(20261126)
-        with tempfile.TemporaryDirectory() as folder:
-            prefixes = make_data_sets(folder, draw)
-            sequences = {prefix: read_sequences(prefix)[0] for prefix in prefixes}
-            cases = [make_case(draw, prefixes) for _ in range(CASES)]
-            lines = "".join(json.dumps(case) + "\n" for case in cases)
-            done = subprocess.run([PROGRAM], input=lines, capture_output=True, text=True, check=True)
+    def check_all(self, cases, prefixes):
+        """How many of the cases are no refusals."""
+        sequences = {prefix: read_sequences(prefix)[0] for prefix in prefixes}
+        lines = "".join(json.dumps(case) + "\n" for case in cases)
+        done = subprocess.run([PROGRAM], input=lines, capture_output=True, text=True, check=True)
         answers = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertEqual(len(answers), CASES)
+        self.assertEqual(len(answers), len(cases))
         right = 0
         for number, (case, answer) in enumerate(zip(cases, answers)):
             with self.subTest(number=number, case=case, answer=answer):
                 right += self.check(case, answer, sequences.__getitem__)
+        return right
+
+    def test_random_cases(self):
+        draw = random.Random(20261126)
+        with tempfile.TemporaryDirectory() as folder:
+            prefixes = make_data_sets(folder, draw)
+            right = self.check_all([make_case(draw, prefixes) for _ in range(CASES)], prefixes)
         self.assertGreater(right, CASES // 2, "most cases are no refusals")
+
+    def test_cases_by_tokens(self):
+        draw = random.Random(20261129)
+        with tempfile.TemporaryDirectory() as folder:
+            prefixes = make_few_documents(folder, draw)
+            right = self.check_all([make_case_by_tokens(draw, prefixes) for _ in range(CASES_BY_TOKENS)], prefixes)
+        self.assertGreater(right, CASES_BY_TOKENS // 3, "many cases are no refusals")
+        self.assertLess(right, CASES_BY_TOKENS, "and some are")
 
 
 if __name__ == "__main__":

@@ -82,12 +82,15 @@ class OracleTest:
     def test_recorded_order(self):
         """What the manifest says of the order of samples."""
         want = {}
+        divided = self.job["data"]["split"]
+        if self.job["data"].get("split_by") == "tokens":
+            divided += " by tokens"
         for split, order in self.oracle.orders.items():
             want |= {f"data.{split}.{field}": value for field, value in {
                 "source": str(self.run_.prefix), "samples_asked": str(self.oracle.asked[split]),
                 "epochs": str(order.epochs), "separate_last_epoch": str(order.separate).lower(),
                 "seed": str(self.oracle.data_seed), "seq_length": str(order.seq_length),
-                "split": self.job["data"]["split"], "samples_built": str(order.samples),
+                "split": divided, "samples_built": str(order.samples),
                 "idx_digest": self.oracle.idx_digest, "bin_digest": self.oracle.bin_digest}.items()}
         facts = {name: value for name, value in self.saved[1].facts.items() if name.startswith("data.")}
         self.assertEqual(facts, want)

@@ -2,6 +2,8 @@
 // compares.
 #include "worker/data/data_source.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 
 #include "tests/worker/data/temp_data.h"
@@ -9,6 +11,8 @@
 namespace mt::data {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -111,6 +115,61 @@ TEST_F(DataSourceTest, TooLittleDataNamesTheDataSet) {
   EXPECT_THAT(Refusal(), HasSubstr("leaves none for train"));
 }
 
+// Ids that a data set has as inputs or as labels that count.
+std::set<int32_t> IdsOf(const Dataset& data) {
+  std::set<int32_t> ids;
+  std::vector<int32_t> tokens(static_cast<size_t>(data.seq_length()) + 1);
+  std::vector<float> weights(static_cast<size_t>(data.seq_length()));
+  for (int64_t i = 0; i < data.num_samples(); ++i) {
+    const Status read = data.Read(i, tokens, weights);
+    EXPECT_TRUE(read.ok()) << read;
+    for (size_t t = 0; t < weights.size(); ++t)
+      if (weights[t] > 0) ids.insert({tokens[t], tokens[t + 1]});
+  }
+  return ids;
+}
+
+TEST_F(DataSourceTest, OneDocumentIsDividedByTokens) {
+  NumberedDataset(dir_.Path("one"), {1000});
+  args_.path = {{dir_.Path("one")}};
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("the 1 sequences of"), HasSubstr("leaves none for valid"),
+                               HasSubstr("data.split_by=tokens")));
+  args_.split_by = SplitBy::kTokens;
+  const auto source = OpenDataSource(args_);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->train->num_samples(), 99);
+  EXPECT_EQ(source->valid->num_samples(), 25);  // 199 labels
+  std::set<int32_t> all = IdsOf(*source->train);
+  EXPECT_THAT(all, AllOf(SizeIs(testing::Ge(793)), Each(testing::Lt(800))));  // whole samples
+  const std::set<int32_t> held_out = IdsOf(*source->valid);
+  EXPECT_THAT(held_out, AllOf(SizeIs(200), Each(testing::Ge(800))));
+  EXPECT_EQ(source->Records()[0].split, "80,20 by tokens");
+}
+
+TEST_F(DataSourceTest, APartWithoutTokensIsNamed) {
+  args_.split_by = SplitBy::kTokens;
+  args_.split = "969,30,1";
+  NumberedDataset(dir_.Path("few"), {4, 6});
+  args_.path = {{dir_.Path("few")}};
+  args_.train_samples = 1;
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("the 10 tokens of"), HasSubstr("leaves none for valid"),
+                               Not(HasSubstr("split_by"))));
+  NumberedDataset(dir_.Path("few"), {20, 14});  // its last token alone
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("valid data of"), HasSubstr("with 1 tokens")));
+}
+
+// Of other parts nothing is read.
+TEST_F(DataSourceTest, IdsOfAPartByTokensAreItsOwn) {
+  WriteDataset(dir_.Path("one"), {1000}, TokenType::kI32,
+               [](int64_t, int64_t t) { return t < 800 ? 1 : 5000; });
+  args_.path = {{dir_.Path("one")}};
+  args_.split_by = SplitBy::kTokens;
+  args_.valid_samples = 0;
+  EXPECT_TRUE(OpenDataSource(args_).ok());
+  args_.valid_samples = 1;
+  EXPECT_THAT(Refusal(), HasSubstr("5000"));
+}
+
 TEST(ValidSamplesAskedTest, CountsTheFirstEvaluationToo) {
   EXPECT_EQ(ValidSamplesAsked(1000, 100, 10, 32, false), 11 * 10 * 32);
   EXPECT_EQ(ValidSamplesAsked(1099, 100, 10, 32, false), 11 * 10 * 32);
@@ -148,6 +207,7 @@ TEST(IndexRecordTest, EveryDifferenceIsNamedWithBothValues) {
       [](IndexRecord* r) { r->seq_length = 9; },
       [](IndexRecord* r) { r->separate_last_epoch = false; },
       [](IndexRecord* r) { r->split = "1"; },
+      [](IndexRecord* r) { r->split = SplitText(r->split, SplitBy::kTokens); },
       [](IndexRecord* r) { r->samples_built = 121; },
       [](IndexRecord* r) { r->idx_digest = "bb"; },
       [](IndexRecord* r) { r->bin_digest = "dd"; },

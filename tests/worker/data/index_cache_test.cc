@@ -60,23 +60,33 @@ TEST_F(IndexCacheTest, TheCachedIndexIsTheBuiltOne) {
 }
 
 TEST_F(IndexCacheTest, EveryInputOfTheOrderHasItsOwnFile) {
-  std::vector<IndexRequest> requests(5, kRequest);
+  std::vector<IndexRequest> requests(7, kRequest);
   requests[1].seed = 1235;
   requests[2].seq_length = 7;
   requests[3].range = {1, 5};
   requests[4].samples_asked = 5;  // two epochs instead of three
+  requests[5].range = {0, 5, 2, 3};
+  requests[6].range = {0, 5, 3, 2};  // as many tokens of the same sequences
   for (const IndexRequest& request : requests) {
     EXPECT_EQ(Order(request, cache_.path()), Order(request, ""));
   }
-  EXPECT_THAT(cache_.Files(), SizeIs(5));
+  EXPECT_THAT(cache_.Files(), SizeIs(7));
   data_ = NumberedDataset(dir_.Path("other"), {5, 9, 3, 14, 8});
   EXPECT_EQ(Order(kRequest, cache_.path()), Order(kRequest, ""));
-  EXPECT_THAT(cache_.Files(), SizeIs(6));
+  EXPECT_THAT(cache_.Files(), SizeIs(8));
   // n alone changes nothing as long as epochs and the separate rule stay.
   IndexRequest same = kRequest;
   same.samples_asked = 13;
   Order(same, cache_.path());
-  EXPECT_THAT(cache_.Files(), SizeIs(6));
+  EXPECT_THAT(cache_.Files(), SizeIs(8));
+}
+
+// Made in Python of the text that FORMAT.md tells of: who has a cache of whole sequences keeps it.
+TEST_F(IndexCacheTest, FilesHaveTheirNamesOfTheFormat) {
+  EXPECT_EQ(*IndexCachePath(*data_, kRequest, "c"), "c/e259c47728a1a11035dd4c565a292819.mtindex");
+  IndexRequest cut = kRequest;
+  cut.range = {0, 5, 2, 3};
+  EXPECT_EQ(*IndexCachePath(*data_, cut, "c"), "c/ce380a7e06796c187554ff519fc9323a.mtindex");
 }
 
 TEST_F(IndexCacheTest, DamageAtAnyByteIsRepaired) {

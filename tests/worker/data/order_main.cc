@@ -31,6 +31,7 @@ DataSourceArgs ArgsOf(const Json& json) {
   args.train = PathOf(json.value("train", Json::array()));
   args.valid = PathOf(json.value("valid", Json::array()));
   args.split = json.value("split", args.split);
+  if (json.value("split_by", "documents") == "tokens") args.split_by = SplitBy::kTokens;
   args.seq_length = json.at("seq_length");
   args.vocab_size = json.at("vocab_size");
   args.seed = json.at("seed");

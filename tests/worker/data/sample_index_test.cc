@@ -2,6 +2,8 @@
 // random cases, against a slow restatement of the rules that joins all tokens in memory.
 #include "worker/data/sample_index.h"
 
+#include <array>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <random>
@@ -104,6 +106,53 @@ TEST(SplitTest, RefusesWhatIsNoSplit) {
     const auto shares = ParseSplit(text);
     ASSERT_FALSE(shares.ok()) << text;
     EXPECT_THAT(base::Message(shares.status()), HasSubstr("969,30,1")) << text;
+  }
+}
+
+// By hand: sequence 1 has tokens 0 ... 4 of the data set, 3 has 5 ... 13, 4 has 14 ... 16, 6 has 17
+// ... 19.
+TEST(SplitTest, TokensAreDividedWithinSequences) {
+  const TempDir dir;
+  const auto data = NumberedDataset(dir.Path("d"), {0, 5, 0, 9, 3, 0, 3, 0});
+  const auto parts = DivideData(*data, "50,40,10", SplitBy::kTokens);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(*parts, ElementsAre(SequenceRange{1, 4, 0, 4}, SequenceRange{3, 7, 5, 2},
+                                  SequenceRange{6, 7, 1, 0}));
+  EXPECT_EQ(CountTokens(*data, (*parts)[0]), 10);
+  EXPECT_EQ(CountTokens(*data, (*parts)[1]), 8);
+  EXPECT_EQ(CountTokens(*data, (*parts)[2]), 2);
+  const auto one = NumberedDataset(dir.Path("one"), {20});
+  EXPECT_THAT(*DivideData(*one, "50,0,49", SplitBy::kTokens),
+              ElementsAre(SequenceRange{0, 1, 0, 10}, SequenceRange{}, SequenceRange{0, 1, 10, 0}));
+  EXPECT_THAT(*DivideData(*one, "1,1,1", SplitBy::kTokens),
+              ElementsAre(SequenceRange{0, 1, 0, 13}, SequenceRange{0, 1, 7, 7},
+                          SequenceRange{0, 1, 13, 0}));
+  EXPECT_THAT(*DivideData(*one, "0.5,0.5", SplitBy::kDocuments),
+              ElementsAre(SequenceRange{}, SequenceRange{0, 1}, SequenceRange{1, 1}))
+      << "half of one, rounded to even";
+  EXPECT_FALSE(DivideData(*one, "x", SplitBy::kTokens).ok());
+  EXPECT_EQ(SplitText("969,30,1", SplitBy::kDocuments), "969,30,1");
+  EXPECT_EQ(SplitText("969,30,1", SplitBy::kTokens), "969,30,1 by tokens");
+}
+
+TEST(SplitTest, AFileThatIsWrittenOverIsNoPart) {
+  const TempDir dir;
+  const auto data = NumberedDataset(dir.Path("d"), {10, 10});
+  std::fstream idx(dir.Path("d.idx"), std::ios::in | std::ios::out | std::ios::binary);
+  const std::array<int32_t, 2> shorter = {1, -1};
+  idx.seekp(34);
+  idx.write(reinterpret_cast<const char*>(shorter.data()), sizeof(shorter));
+  idx.flush();
+  const Status status = DivideData(*data, "1,1", SplitBy::kTokens).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(base::Message(status), HasSubstr("d.idx: its sequences do not have 20 tokens any"));
+  // What is left of a range stays within the sequence, whatever its length has become.
+  for (const int64_t length : {-7, 0, 3, 8, 12}) {
+    const TokenSpan span = SpanOf({2, 3, 4, 5}, 2, length);
+    EXPECT_GE(span.begin, 0);
+    EXPECT_GE(span.end, span.begin);
+    EXPECT_LE(span.end, std::max<int64_t>(length, 0));
+    EXPECT_EQ(span.end - span.begin, std::max<int64_t>(length - 9, 0));
   }
 }
 
@@ -229,6 +278,44 @@ TEST(SampleIndexTest, RandomCasesEqualTheNaiveRules) {
   }
   EXPECT_GT(seen[true], 20);
   EXPECT_GT(seen[false], 20);
+}
+
+// A part by tokens has the order of a data set whose sequences are cut.
+TEST(SampleIndexTest, PartsByTokensEqualTheNaiveRulesOfCutSequences) {
+  const TempDir dir;
+  std::mt19937 random(2026);
+  const auto below = [&](uint32_t n) { return static_cast<int64_t>(random() % n); };
+  int within = 0;
+  for (int round = 0; round < 80; ++round) {
+    std::vector<int32_t> lengths(static_cast<size_t>(1 + below(12)));
+    for (int32_t& length : lengths) length = static_cast<int32_t>(below(4) == 0 ? 0 : below(40));
+    lengths[static_cast<size_t>(below(static_cast<uint32_t>(lengths.size())))] += 20;
+    const auto data = NumberedDataset(dir.Path("d"), lengths);
+    const std::string split = fmt::format("{},{},{}", 1 + below(9), below(4), below(3));
+    const auto parts = DivideData(*data, split, SplitBy::kTokens);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    int64_t reached = 0;
+    for (const SequenceRange& range : *parts) {
+      if (range.begin == range.end) continue;
+      std::vector<int32_t> cut = lengths;
+      cut[static_cast<size_t>(range.begin)] -= static_cast<int32_t>(range.skip_front);
+      cut[static_cast<size_t>(range.end - 1)] -= static_cast<int32_t>(range.skip_back);
+      EXPECT_EQ(data->CountTokens(0, range.begin) + range.skip_front, reached) << "no gap";
+      EXPECT_EQ(CountTokens(*data, range),
+                std::accumulate(cut.begin() + range.begin, cut.begin() + range.end, int64_t{0}));
+      reached += CountTokens(*data, range);
+      within += range.skip_front > 0 ? 1 : 0;
+      const IndexRequest request = {.range = range,
+                                    .seq_length = 1 + below(20),
+                                    .samples_asked = 1 + below(60),
+                                    .seed = static_cast<uint32_t>(random())};
+      const auto index = BuildIndexInMemory(*data, request);
+      ASSERT_TRUE(index.ok()) << index.status();
+      ASSERT_EQ(ArraysOf(**index), NaiveIndex(cut, request)) << "round " << round << ", " << split;
+    }
+    ASSERT_EQ(reached, data->num_tokens());
+  }
+  EXPECT_GT(within, 40);
 }
 
 TEST(SampleIndexTest, RefusesTooLittleDataAndAbsurdRuns) {

@@ -1,6 +1,7 @@
 // Everything that a run must follow, in a job that uses all three axes at once: commands, faults,
 // broken groups, checkpoints.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -154,6 +155,45 @@ TEST_F(CubeTest, AFaultOfOneRankStopsAllAtTheSameStep) {
     const bool own = result.message.find("999") != std::string::npos;
     EXPECT_EQ(own, r == 6) << result.message;
     EXPECT_EQ(failure::ExitCodeOf(result.status) == 75, r != 6) << result.message;
+  }
+}
+
+// Of four stages the two in the middle have data of which no document can be read.
+TEST_F(CubeTest, StagesInTheMiddleReadNoTokens) {
+  layout_ = {"parallel.pipeline=4",          "model.layers=4",        "checkpoint.directory=none",
+             "training.eval.every_iters=10", "training.eval.iters=2", "training.train_iters=12"};
+  const auto whole = Run({});
+  ExpectClean(whole, 12);
+  const std::string root = base::JoinPath(dir_.path(), "damaged");
+  const auto spoil = [&](std::vector<int> ranks) {
+    std::filesystem::remove_all(root);
+    ASSERT_TRUE(base::MakeDirs(root).ok());
+    WriteTokens(base::JoinPath(root, "text"), 200);
+    adjust_ = [root, ranks](int rank, TrainArgs* args) {
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) return;
+      args->data_root = root;
+      args->cache_root = "";
+      // After a step, since a sample of the ids is looked at when the data are opened.
+      args->after_step = [root](int64_t step, const params::ParamStore&) {
+        if (step != 1) return;
+        for (int document = 0; document < 200; ++document)
+          SpoilDocument(base::JoinPath(root, "text.bin"), document);
+      };
+    };
+  };
+  spoil({1, 2});
+  const auto damaged = Run({});
+  ExpectClean(damaged, 12);
+  ExpectEqualCurve(damaged[0].seen.steps, whole[0].seen.steps);
+  ASSERT_EQ(damaged[0].seen.evals.size(), 2U) << "the whole split at the end";
+  EXPECT_EQ(damaged[0].seen.evals[1].loss, whole[0].seen.evals[1].loss);
+  for (const int end : {0, 3}) {
+    spoil({end});
+    const auto failed = Run({});
+    for (int rank = 0; rank < 4; ++rank) {
+      const TrainResult& result = failed[static_cast<size_t>(rank)].result;
+      EXPECT_EQ(result.message.find("999") != std::string::npos, rank == end) << result.message;
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 #include "worker/train/job_data/data_passes.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,10 +24,15 @@ StatusOr<double> TokensOf(const std::string& prefix, const JobSpec& job, spec::S
                           const base::FileOpener& open) {
   ASSIGN_OR_RETURN(const auto data, data::IndexedDataset::Open(prefix, open));
   if (job.data().path_size() == 0) return static_cast<double>(data->num_tokens());
-  ASSIGN_OR_RETURN(const auto shares, data::ParseSplit(job.data().split()));
-  const data::SequenceRange range =
-      data::SplitRanges(shares, data->num_sequences())[static_cast<size_t>(split)];
-  return static_cast<double>(data->CountTokens(range.begin, range.end));
+  ASSIGN_OR_RETURN(const auto ranges, data::DivideData(*data, job.data().split(), SplitByOf(job)));
+  return static_cast<double>(data::CountTokens(*data, ranges[static_cast<size_t>(split)]));
+}
+
+// Behind what is said of a part without tokens.
+std::string_view WayToDivide(const JobSpec& job) {
+  const bool whole_documents =
+      job.data().path_size() > 0 && SplitByOf(job) == data::SplitBy::kDocuments;
+  return whole_documents ? ": documents stay whole; data.split_by=tokens divides them" : "";
 }
 
 // Of `tokens` that are read of the split.
@@ -40,8 +47,9 @@ StatusOr<double> PassesOverSplit(const std::string& data_root, const JobSpec& jo
     ASSIGN_OR_RETURN(const double size,
                      TokensOf(member.prefix, job, split, spec::BelowRoot(data_root)));
     if (size <= 0) {
-      return base::InvalidArgument("{} has no tokens for {}", member.prefix,
-                                   data::Name(static_cast<data::SplitName>(split)));
+      return base::InvalidArgument("{} has no tokens for {}{}", member.prefix,
+                                   data::Name(static_cast<data::SplitName>(split)),
+                                   WayToDivide(job));
     }
     sizes.push_back(size);
     all += size;
@@ -69,17 +77,14 @@ StatusOr<DataPasses> PassesOfJob(const std::string& data_root, const JobSpec& jo
   ASSIGN_OR_RETURN(out.train,
                    PassesOverSplit(data_root, job, spec::Split::kTrain,
                                    static_cast<double>(spec::TotalSamples(job)) * seq_length));
-  const int64_t evaluations = EvaluationsDuring(job, spec::TotalIterations(job));
-  if (evaluations == 0) return out;
   const auto& eval = job.training().eval();
+  if (eval.every_iters() == 0) return out;
+  const auto evaluations = static_cast<double>(EvaluationsDuring(job, spec::TotalIterations(job)));
   const auto windows = static_cast<double>(eval.iters() * job.training().global_batch_size());
-  if (eval.iters() == 0) {
-    out.valid = static_cast<double>(evaluations);
-    return out;
-  }
-  ASSIGN_OR_RETURN(out.valid,
-                   PassesOverSplit(data_root, job, spec::Split::kValid,
-                                   static_cast<double>(evaluations) * windows * seq_length));
+  // Also where none is during the run: the one after the last step wants a part that is not empty.
+  ASSIGN_OR_RETURN(out.valid, PassesOverSplit(data_root, job, spec::Split::kValid,
+                                              evaluations * windows * seq_length));
+  if (eval.iters() == 0) out.valid = evaluations;
   return out;
 }
 

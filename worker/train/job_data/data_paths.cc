@@ -5,6 +5,7 @@
 
 #include "common/base/files.h"
 #include "common/spec/roots.h"
+#include "megatrain/v1/job.pb.h"
 
 namespace mt::train {
 namespace {
@@ -42,6 +43,11 @@ StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrai
     path.push_back({.prefix = std::move(prefix), .weight = source.weight});
   }
   return path;
+}
+
+data::SplitBy SplitByOf(const megatrain::v1::JobSpec& job) {
+  const bool tokens = job.data().split_by() == megatrain::v1::Data::SPLIT_BY_TOKENS;
+  return tokens ? data::SplitBy::kTokens : data::SplitBy::kDocuments;
 }
 
 }  // namespace mt::train

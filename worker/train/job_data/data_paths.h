@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "common/spec/derived.h"
 #include "worker/data/data_source.h"
+#include "worker/data/split.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -18,5 +19,8 @@ namespace mt::train {
 // data root, or the file.
 StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrain::v1::JobSpec& job,
                                     spec::Split split);
+
+// What data.split has shares of.
+data::SplitBy SplitByOf(const megatrain::v1::JobSpec& job);
 
 }  // namespace mt::train

@@ -62,6 +62,35 @@ StatusOr<std::vector<FoundRecord>> RecordsOf(const std::string& data_root, const
   return found;
 }
 
+std::string EndText(const data::TokenizerRecord& record) {
+  return record.eod == data::kNoEod ? "no id" : fmt::format("id {}", record.eod);
+}
+
+// OK where all data sets are of one tokenizer, its end-of-document token included, which `mtctl
+// data prepare --eod` chooses and the digest does not tell.
+Status CheckOneTokenizer(const std::vector<FoundRecord>& found) {
+  for (const FoundRecord& of : found) {
+    const FoundRecord& first = found.front();
+    if (of.record == first.record) continue;
+    data::TokenizerRecord same_end = of.record;
+    same_end.eod = first.record.eod;
+    if (same_end == first.record) {
+      return base::FailedPrecondition(
+          "data: documents end with {} in {} and with {} in {}, though {} made both; a job's data "
+          "have one end-of-document token: prepare one of them anew with the --eod of the other; a "
+          "run that has read both goes on as it did without {}, since ids without a record are "
+          "taken as they are",
+          EndText(first.record), first.prefix, EndText(of.record), of.prefix,
+          data::RecordText(first.record), data::RecordPath(of.prefix));
+    }
+    return base::FailedPrecondition(
+        "data: the tokens of {} were made by {}, those of {} by {}; a job's data are of one "
+        "tokenizer",
+        first.prefix, data::RecordText(first.record), of.prefix, data::RecordText(of.record));
+  }
+  return OkStatus();
+}
+
 StatusOr<data::TokenizerConfig> ConfigOf(const std::string& data_root, const JobSpec& job) {
   const Data::Tokenizer& tokenizer = job.data().tokenizer();
   data::TokenizerConfig config;
@@ -92,18 +121,14 @@ StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::strin
     if (!record.ok()) return base::Annotate(record.status(), "data.tokenizer");
     for (const FoundRecord& of : found)
       RETURN_IF_ERROR(data::CheckSameTokenizer(of.record, *record, of.prefix));
+    // Ids are taken as they are, whatever made them.
+    if (record->type != TypeText(Data::Tokenizer::TYPE_NULL))
+      RETURN_IF_ERROR(CheckOneTokenizer(found));
     chosen = *record;
     return chosen;
   }
-  for (const FoundRecord& of : found) {
-    if (chosen && !(of.record == *chosen)) {
-      return base::FailedPrecondition(
-          "data: the tokens of {} were made by {}, those of {} by {}; a job's data are of one "
-          "tokenizer",
-          found.front().prefix, data::RecordText(*chosen), of.prefix, data::RecordText(of.record));
-    }
-    if (!chosen) chosen = of.record;
-  }
+  RETURN_IF_ERROR(CheckOneTokenizer(found));
+  if (!found.empty()) chosen = found.front().record;
   return chosen;
 }
 

@@ -16,8 +16,8 @@ namespace mt::train {
 
 // The record of the job's tokenizer, or else that of its data; nullopt where the job names none and
 // no data set has a record, or the data are mock. Reads files below data_root. kFailedPrecondition
-// where the data were made by another tokenizer than the job's, or by several; else errors of the
-// files.
+// where the data were made by another tokenizer than the job's, by several, or by one with several
+// end-of-document tokens; else errors of the files.
 StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
                                                                 const megatrain::v1::JobSpec& job);
 

@@ -87,6 +87,35 @@ TEST_F(JobTokenizerTest, DataSetsOfSeveralTokenizersAreRefused) {
   EXPECT_THAT(Settled(), HasSubstr("a job's data are of one tokenizer"));
 }
 
+// Which of its tokens ends documents is chosen as data are prepared.
+TEST_F(JobTokenizerTest, DataSetsThatEndDocumentsDifferentlyAreRefused) {
+  job_.mutable_data()->add_path()->set_prefix("b");
+  data::TokenizerRecord other = OfFile();
+  other.eod = 7;
+  for (const bool named : {false, true}) {
+    if (named) UseFile();
+    Record("a", OfFile());
+    Record("b", OfFile());
+    EXPECT_EQ(Settled(), "1200");
+    Record("b", other);
+    EXPECT_THAT(Settled(), HasSubstr("documents end with id 1199 in " + dir_.Path("a") +
+                                     " and with id 7 in " + dir_.Path("b")));
+    EXPECT_THAT(Settled(), HasSubstr("as it did without " + dir_.Path("b.tokenizer.json")));
+    Record("a", other);
+    EXPECT_EQ(Settled(), "1200");
+    EXPECT_EQ((*FindJobTokenizer(dir_.path(), job_))->eod, 7) << "the data's, not the file's";
+    other.eod = data::kNoEod;
+    Record("b", other);
+    EXPECT_THAT(Settled(), HasSubstr("and with no id in " + dir_.Path("b")));
+    other.eod = 7;
+  }
+  // Ids are taken as they are.
+  job_.mutable_data()->mutable_tokenizer()->clear_file();
+  job_.mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_NULL);
+  job_.mutable_model()->set_vocab_size(1200);
+  EXPECT_EQ(Settled(), "1200");
+}
+
 TEST_F(JobTokenizerTest, WithoutARecordTheFileOrThePresetTells) {
   EXPECT_THAT(Settled(), HasSubstr("model.vocab_size: required"));
   job_.mutable_model()->set_preset("gpt2-124m");

@@ -76,6 +76,32 @@ TEST_F(OutlookTest, OfABlendTheDataSetThatIsReadMostOftenCounts) {
   EXPECT_THAT(base::Message(missing.status()), HasSubstr("data/none.idx"));
 }
 
+TEST_F(OutlookTest, OneDocumentIsDividedByTokens) {
+  WriteTokens(base::JoinPath(dir_.path(), "data/one"), 1);  // of 20 tokens
+  std::vector<std::string> job = {"data.path=[one]", "training.eval={every_iters: 4, iters: 1}"};
+  const std::string advice = "no tokens for valid: documents stay whole; data.split_by=tokens";
+  EXPECT_THAT(base::Message(PassesOfJob(DataRoot(), TinyJob(job)).status()), HasSubstr(advice));
+  job[1] = "training.eval={every_iters: 100, iters: 1}";
+  EXPECT_THAT(base::Message(PassesOfJob(DataRoot(), TinyJob(job)).status()), HasSubstr(advice))
+      << "for the evaluation after the last step";
+  job[1] = "training.eval={every_iters: 4, iters: 1}";
+  job.emplace_back("data.split_by=tokens");
+  const DataPasses here = PassesOfJob(DataRoot(), TinyJob(job)).value();
+  EXPECT_DOUBLE_EQ(here.train, 20 * 8 * 16 / 18.0);
+  EXPECT_DOUBLE_EQ(here.valid, 4 * 8 * 16 / 2.0);
+  const Outlook outlook = Start(job, 1).outlook;
+  EXPECT_NEAR(outlook.train_passes, here.train, 1);
+  EXPECT_NEAR(outlook.valid_passes, here.valid, 8);
+}
+
+TEST_F(OutlookTest, ASplitIsGoneOnWithByWhatItBegan) {
+  Start({"data.split_by=tokens"}, 1);
+  const std::vector<RankOutcome> by_documents = Run({});
+  EXPECT_THAT(base::Message(by_documents[0].result.status),
+              HasSubstr("data.split: checkpoint '90,10,0 by tokens', this run '90,10,0'"));
+  EXPECT_EQ(Start({"data.split_by=tokens"}, 2).resumed_from_step, 1);
+}
+
 TEST_F(OutlookTest, WhatDiffersFromTheCheckpointIsTold) {
   EXPECT_THAT(Start({}, 2).changed, IsEmpty()) << "it begins";
   EXPECT_THAT(Start({}, 3).changed, IsEmpty()) << "where it ends is of the submission";
