@@ -21,6 +21,7 @@ namespace {
 struct PrepareFlags {
   data::PrepareArgs args;
   std::string separator, jsonl_key;
+  PrepareConsent consent;
   data::TokenizerConfig tokenizer;
 };
 
@@ -89,7 +90,8 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
   std::string named = config.type;
   // Text that is ids already can be read where their vocabulary is given.
   if (named == "null" || named == "ids") named = config.vocab_size == 0 ? "null" : "";
-  const Status fit = CheckPrepare(args, named);
+  args.refuse_one_document = !flags.consent.one_document;
+  const Status fit = CheckPrepare(args, named, flags.consent);
   if (!fit.ok()) return Complain(fit);
   const auto tokenizer = data::MakeTokenizer(config);
   if (!tokenizer.ok()) return Complain(tokenizer.status());
@@ -97,13 +99,11 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
   ProgressLine line;
   args.progress = [&](const data::PrepareProgress& progress) { return line.Show(progress); };
   args.judge = [&](std::string_view beginning) {
-    return CheckBeginning("standard input", beginning, args.rule);
+    return CheckStandardInput(args, beginning, flags.consent);
   };
   const auto stats = data::Prepare(args);
   line.End();
   if (!stats.ok()) return ComplainOfFiles(stats.status());
-  const std::string note = PrepareNote(*stats);
-  if (!note.empty()) std::fprintf(stderr, "mtctl: note: %s\n", note.c_str());
   ShowStats(*stats, args.output_prefix, options);
   return kExitOk;
 }
@@ -121,6 +121,10 @@ void AddDocumentFlags(CLI::App* command, PrepareFlags* flags) {
   command
       ->add_option("--jsonl-key", flags->jsonl_key, "Documents are this string of each JSON line")
       ->excludes(separator);
+  command->add_flag("--allow-json", flags->consent.json,
+                    "Take JSON as text where no --jsonl-key is given");
+  command->add_flag("--allow-one-document", flags->consent.one_document,
+                    "Take text that is one document in all");
   command->add_flag("--append-eod", flags->args.append_eod,
                     "End each document with the tokenizer's end-of-document");
   auto* shuffle = command->add_flag("--shuffle-documents", flags->args.shuffle_documents,

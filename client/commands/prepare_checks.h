@@ -10,22 +10,26 @@
 
 namespace mt::data {
 struct PrepareArgs;
-struct PrepareStats;
 }  // namespace mt::data
 
 namespace mt::client {
 
+// What is taken as it is though it is seldom meant.
+struct PrepareConsent {
+  bool json = false;
+  bool one_document = false;
+};
+
 // kInvalidArgument, with what to do: a tokenizer that makes no tokens of text; an output that names
-// a folder; inputs of a form that is not read, known by their first bytes; lines of JSON that would
-// become text as they are. An input that cannot be opened is left to the conversion. Reads the
-// first KiB of the first thousand; not of standard input.
-[[nodiscard]] Status CheckPrepare(const data::PrepareArgs& args, const std::string& tokenizer);
+// a folder; inputs of a form that is not read, known by their first bytes; JSON that would become
+// text as it is; one file that would be one document. An input that cannot be opened is left to the
+// conversion. Opens every input, several at a time, and reads its first KiB, more where that is
+// blank; not of standard input.
+[[nodiscard]] Status CheckPrepare(const data::PrepareArgs& args, const std::string& tokenizer,
+                                  const PrepareConsent& consent);
 
-// The same of one input, by the first bytes of its text.
-[[nodiscard]] Status CheckBeginning(const std::string& name, std::string_view beginning,
-                                    data::DocumentRule rule);
-
-// What a data set of one document means for a split, or "".
-std::string PrepareNote(const data::PrepareStats& stats);
+// The same of standard input, by its first bytes.
+[[nodiscard]] Status CheckStandardInput(const data::PrepareArgs& args, std::string_view beginning,
+                                        const PrepareConsent& consent);
 
 }  // namespace mt::client

@@ -2,6 +2,7 @@
 // without a coordinator.
 #include "worker/data/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -18,9 +19,9 @@
 #include "client/output/format.h"
 #include "common/base/files.h"
 #include "worker/data/mapped_file.h"
-#include "worker/data/tokenizer/bpe_trainer.h"
 #include "worker/data/tokenizer/fast_splitters.h"
 #include "worker/data/tokenizer/hf_file.h"
+#include "worker/data/tokenizer/training/bpe_trainer.h"
 
 namespace mt::client {
 namespace {
@@ -133,17 +134,21 @@ ExitCode RunInspect(const TextFlags& flags, const GlobalOptions& options) {
 
 bool ShowTraining(int64_t tokens, int64_t wanted) {
   if (::isatty(STDERR_FILENO) != 1) return true;
-  std::fprintf(stderr, "\r%lld of %lld tokens\033[K%s", static_cast<long long>(tokens),
-               static_cast<long long>(wanted), tokens == wanted ? "\n" : "");
+  std::fprintf(stderr, "\r%lld of %lld tokens\033[K", static_cast<long long>(tokens),
+               static_cast<long long>(wanted));
   return true;
+}
+
+void EndOfTraining() {
+  if (::isatty(STDERR_FILENO) == 1) std::fprintf(stderr, "\r\033[K");
 }
 
 StatusOr<data::BpeParts> Train(const TrainFlags& flags) {
   std::vector<data::MappedFile> files;
-  std::vector<std::string_view> texts;
+  std::vector<data::TrainingText> texts;
   for (const std::string& path : flags.inputs) {
     ASSIGN_OR_RETURN(data::MappedFile file, data::MappedFile::Open(path));
-    texts.push_back(file.view());
+    texts.push_back({.name = path, .text = file.view()});
     files.push_back(std::move(file));
   }
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -155,6 +160,7 @@ StatusOr<data::BpeParts> Train(const TrainFlags& flags) {
        .threads = flags.threads > 0 ? flags.threads : cores,
        .progress = [&](int64_t tokens) { return ShowTraining(tokens, flags.vocab_size); }},
       texts);
+  EndOfTraining();
   for (size_t i = 0; i < files.size(); ++i) RETURN_IF_ERROR(files[i].CheckWhole(flags.inputs[i]));
   return trained;
 }
@@ -169,7 +175,7 @@ ExitCode RunTrain(const TrainFlags& flags, const GlobalOptions& options) {
   if (!parts.ok()) return Complain(parts.status());
   const Status written = base::WriteFileAtomic(flags.output, data::HfFileText(*parts));
   if (!written.ok()) return Complain(written);
-  const auto tokens = static_cast<int64_t>(parts->tables.tokens.size() + parts->named.size());
+  const auto tokens = static_cast<int64_t>(parts->tables.tokens.size());
   const size_t merges = parts->tables.merges.size();
   if (IsStructured(options.output)) {
     Write(RenderTree({{"file", flags.output}, {"tokens", tokens}, {"merges", merges}},
@@ -181,7 +187,7 @@ ExitCode RunTrain(const TrainFlags& flags, const GlobalOptions& options) {
     std::fprintf(
         stderr, "mtctl: note: %lld tokens, not %lld: no other pair occurs %lld times in the text\n",
         static_cast<long long>(tokens), static_cast<long long>(flags.vocab_size),
-        static_cast<long long>(flags.min_count));
+        static_cast<long long>(std::max<int64_t>(1, flags.min_count)));
   }
   return kExitOk;
 }
@@ -200,8 +206,8 @@ void AddTrain(CLI::App* parent, const CommandContext& context) {
       ->capture_default_str();
   command->add_option("--special", flags->specials,
                       "Special tokens, the first of them end-of-document (default <|endoftext|>)");
-  command->add_option("--min-count", flags->min_count, "Of a pair that becomes a token")
-      ->check(CLI::PositiveNumber)
+  command->add_option("--min-count", flags->min_count, "Of a pair that becomes a token; 0 is as 1")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "That count (default: one for each core)")
       ->check(CLI::Range(1, 1024));

@@ -7,7 +7,7 @@
 
 namespace mt::client {
 
-void AddTokenizerFlags(CLI::App* command, data::TokenizerConfig* config) {
+void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config) {
   command->add_option("--tokenizer", config->type,
                       "byte, ids (or null), gpt2_bpe, hf, sentencepiece; or the path of a "
                       "tokenizer.json or SentencePiece .model");
@@ -15,6 +15,10 @@ void AddTokenizerFlags(CLI::App* command, data::TokenizerConfig* config) {
                       "tokenizer.json (hf) or model (sentencepiece)");
   command->add_option("--vocab", config->vocab, "vocab.json (gpt2_bpe)");
   command->add_option("--merges", config->merges, "merges.txt (gpt2_bpe)");
+}
+
+void AddTokenizerFlags(CLI::App* command, data::TokenizerConfig* config) {
+  AddTokenizerFiles(command, config);
   command->add_option("--vocab-size", config->vocab_size,
                       "Number of ids (ids); the last is end-of-document");
   command->add_option("--eod", config->eod,

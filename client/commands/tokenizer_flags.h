@@ -14,6 +14,9 @@ struct TokenizerConfig;
 
 namespace mt::client {
 
+// Adds --tokenizer, --tokenizer-file, --vocab and --merges, as below.
+void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config);
+
 // Adds --tokenizer, --tokenizer-file, --vocab, --merges, --vocab-size and --eod to `command`; they
 // fill `config`, which must live as long as the command.
 void AddTokenizerFlags(CLI::App* command, data::TokenizerConfig* config);

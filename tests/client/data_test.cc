@@ -2,8 +2,10 @@
 // make data sets of others.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +67,10 @@ TEST_F(PrepareTest, FormsThatAreNotRead) {
 
 TEST_F(PrepareTest, LinesOfJsonWithoutAKey) {
   const std::string lines = Write("a.txt", "{\"id\": 3, \"body\": \"one\"}\n{\"body\": \"two\"}\n");
-  EXPECT_THAT(Refused(lines), HasSubstr("--jsonl-key body takes the text of each line\n"));
+  EXPECT_EQ(Refused(lines), "mtctl: " + lines +
+                                " holds lines of JSON, whose signs and keys would be trained on: "
+                                "--jsonl-key body takes the text of each line; --allow-json takes "
+                                "it as text\n");
   const std::string text = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n";
   EXPECT_THAT(Refused(Write("long", text)), HasSubstr("--jsonl-key KEY takes"))
       << "what follows the part that was read may be the text";
@@ -74,10 +79,55 @@ TEST_F(PrepareTest, LinesOfJsonWithoutAKey) {
   EXPECT_THAT(advised(R"({"content": "x", "author": "someone"})"), HasSubstr("key content takes"));
   EXPECT_THAT(advised(R"({"text": 3, "id": "a17", "story": "a long one", "title": "one"})"),
               HasSubstr("key story takes"));
-  // With a key, and text that merely begins with a brace, it goes on.
+  EXPECT_THAT(advised(R"({"ids": [1, 2]})"), HasSubstr("key KEY takes"));
+  EXPECT_THAT(Refused(lines, {"--separator", "%"}), HasSubstr("--jsonl-key body"));
+  // With a key, and as it was asked for, it goes on.
   EXPECT_EQ(Prepare(lines, {"--jsonl-key", "body"}).code, 0);
-  EXPECT_EQ(Prepare(Write("b", "{braces} are text\n"), {"--overwrite"}).code, 0);
-  EXPECT_EQ(Prepare(lines, {"--overwrite", "--separator", "%"}).code, 0);  // as it was asked for
+  EXPECT_EQ(Prepare(lines, {"--overwrite", "--allow-json", "--allow-one-document"}).code, 0);
+}
+
+TEST_F(PrepareTest, JsonInOtherForms) {
+  const auto refused = [&](const std::string& text) { return Refused(Write("c", text)); };
+  for (const std::string before : {"\xEF\xBB\xBF", " \t", "\n\r\n", "{}\n"})
+    EXPECT_THAT(refused(before + "{\"text\": \"one\"}\n"), HasSubstr("lines of JSON")) << before;
+  EXPECT_THAT(refused(std::string(5000, '\n') + "{\"text\": \"one\"}"), HasSubstr("lines of JSON"));
+  for (const char* object : {"{\n  \"text\": \"one\"\n}\n", "{\"text\":\n\"one\"}"})
+    EXPECT_THAT(refused(object), HasSubstr("with jq -c . FILE > lines.jsonl"));
+  for (const char* list : {"[{\"text\": \"one\"}]", "[\n  {\n    \"text\": \"one\",\n"})
+    EXPECT_THAT(refused(list), HasSubstr("with jq -c '.[]' FILE > lines.jsonl"));
+  for (const std::string list : {"[\"one\", \"two\"]\n", "[1, 2]\n[3, 4]\n", "[[1], [2]]"})
+    EXPECT_THAT(refused(list), HasSubstr("give --jsonl-key text"));
+  for (const char* item : {"\"one\", ", "12, ", "\"x, y\",\n  "}) {
+    std::string list = "[";
+    while (list.size() < 5000) list += item;
+    EXPECT_THAT(refused(list + "0]"), HasSubstr("give --jsonl-key text"));
+  }
+  const std::string long_item = "[\"" + std::string(5000, 'x') + "\"]";
+  EXPECT_THAT(refused(long_item), HasSubstr("--jsonl-key text"));
+  EXPECT_THAT(refused(std::string(5000, '\n') + long_item), HasSubstr("--jsonl-key text"));
+}
+
+TEST_F(PrepareTest, TextThatBeginsLikeJson) {
+  for (const std::string text :
+       {"{braces} are text\n", "{\"quoted\" text}", "{}", "{{ template }}", "[1] A. Smith, 2001\n",
+        "[1]\nA. Smith", "[Verse 1]\nla la", "[x](url)", "[]", "[\"Quoted,\" he said]", "\"a\"",
+        "[1, 2 and more", "[", "{", "[\"", "{\"a\\"}) {
+    const Ran ran = Prepare(Write("b", text), {"--overwrite", "--allow-one-document"});
+    EXPECT_EQ(ran.code, 0) << text << ran.err;
+  }
+  const std::string cited = "[1, 2 and 3] say that " + std::string(5000, 'x');
+  const std::string brackets = std::string(2000, '\n') + std::string(1 << 20, '[');
+  for (const std::string& text : {cited, brackets})
+    EXPECT_EQ(Prepare(Write("b", text), {"--overwrite", "--allow-one-document"}).code, 0);
+}
+
+TEST_F(PrepareTest, EveryInputIsLookedAt) {
+  std::filesystem::create_directories(folder_ / "in");
+  for (int i = 0; i < 1300; ++i) std::ofstream(folder_ / fmt::format("in/{:04}", i)) << "text\n";
+  Write("in/1299", "{\"text\": \"one\"}\n");
+  Write("in/1250", "{\n\"text\": \"one\"}\n");
+  EXPECT_THAT(Refused(folder_ / "in"), HasSubstr("in/1250 holds JSON, whose"));
+  EXPECT_EQ(Prepare(folder_ / "in", {"--allow-json"}).code, 0);
 }
 
 TEST_F(PrepareTest, OutputSeparatorAndTokenizer) {
@@ -96,11 +146,28 @@ TEST_F(PrepareTest, OutputSeparatorAndTokenizer) {
             "document per file\n");
 }
 
-TEST_F(PrepareTest, OneDocumentIsSaid) {
+TEST_F(PrepareTest, OneDocumentIsRefused) {
   const std::string text = Write("a.txt", "a text\n%\nanother\n");
-  const Ran one = Prepare(text);
-  EXPECT_EQ(one.code, 0);
-  EXPECT_THAT(one.err, HasSubstr("mtctl: note: one document: data.split divides by documents"));
+  EXPECT_EQ(Refused(text),
+            "mtctl: " + text +
+                ": all text is one document, which data.split divides by tokens alone: "
+                "--separator TEXT ends a document at each line TEXT, --jsonl-key KEY "
+                "takes one of each line of JSON, each --input file is one; "
+                "--allow-one-document takes it as it is, for jobs with data.split_by: tokens\n");
+  // Known only when all of it was read.
+  EXPECT_THAT(Refused(text, {"--separator", "%%"}), HasSubstr("all text is one document"));
+  EXPECT_THAT(Refused(Write("l", "{\"a\": \"x\"}\n{\"a\": \"\"}"), {"--jsonl-key", "a"}),
+              HasSubstr("all text is one document"));
+  const std::string folder = folder_ / "in";
+  std::filesystem::create_directories(folder);
+  Write("in/a", "one\n");
+  Write("in/b", "");
+  EXPECT_THAT(Refused(folder), HasSubstr("in/a: all text is one document"));
+  Write("in/b", "two\n");
+  EXPECT_EQ(Prepare(folder, {"--overwrite"}).err, "");
+  const Ran one = Prepare(text, {"--overwrite", "--allow-one-document"});
+  EXPECT_EQ(one.err, "");
+  EXPECT_THAT(one.out, HasSubstr("1 documents"));
   EXPECT_EQ(Prepare(text, {"--overwrite", "--separator", "%"}).err, "");
 }
 

@@ -15,7 +15,7 @@ import unittest
 
 import numpy
 
-from harness import BIN
+from harness import BIN, required
 from service_harness import ServiceTest
 
 LONG = bool(os.environ.get("MT_LONG_TESTS"))
@@ -90,13 +90,16 @@ class DataFilesTest(unittest.TestCase):
         self.assertEqual([bytes(d.astype("u1")) for d in documents], [b"", "\u00e9\n\"".encode(), b"x" * 70000])
         for vocabulary, code in ((65499, 8), (70000, 4)):  # the width follows the vocabulary
             out = self.as_json("prepare", "--input", "-", "--tokenizer", "ids", "--vocab-size", vocabulary, "--append-eod",
-                               "--overwrite", "--output", self.dir / "ids", stdin=b"5 0\n17")
+                               "--allow-one-document", "--overwrite", "--output", self.dir / "ids", stdin=b"5 0\n17")
             self.assertEqual(out["tokens"], 4)
             seen, documents = read_dataset(self.dir / "ids")
             self.assertEqual((seen, documents[0].tolist()), (code, [5, 0, 17, vocabulary - 1]))
         # Of standard input too, lines of JSON need a key.
         refused = self.data("prepare", "--input", "-", "--output", self.dir / "none", stdin=lines.encode(), code=3)
         self.assertIn(b"standard input holds lines of JSON", refused.stderr)
+        refused = self.data("prepare", "--input", "-", "--output", self.dir / "none", stdin=b"one", code=3)
+        self.assertIn(b"standard input: all text is one document", refused.stderr)
+        self.assertFalse((self.dir / "none.bin").exists())
 
     def test_every_type_that_numpy_writes_is_read(self):
         random.seed(5)
@@ -188,6 +191,99 @@ class DataFilesTest(unittest.TestCase):
         self.assertLess(mib, 64)
 
 
+    def train_tokenizer(self, pattern="llama3"):
+        """A vocabulary of words that the documents below are made of."""
+        words = [bytes(random.choices(range(97, 123), k=random.randint(2, 9))) for _ in range(500)]
+        (self.dir / "sample").write_bytes(b" ".join(random.choices(words, k=20000)))
+        subprocess.run([f"{BIN}/mtctl", "tokenizer", "train", "--input", self.dir / "sample", "--output", self.dir / "tokenizer.json",
+                        "--vocab-size", "2000", "--pattern", pattern], check=True, capture_output=True)
+        return words
+
+    def test_one_long_document_by_bpe(self):
+        """A text of one document, beyond what may be seen at once, cut between words: the same ids with any number of threads and after
+        a kill; and the memory of it, which does not grow with the text. MT_LONG_TESTS: 1 GB."""
+        words = self.train_tokenizer()
+        block = b", ".join(random.choices(words, k=200000)) + b".\n"
+        repeats = ((1 << 30) if LONG else (72 << 20)) // len(block) + 1
+        with open(self.dir / "text", "wb") as out:
+            for _ in range(repeats):
+                out.write(block)
+        args = ("--input", self.dir / "text", "--allow-one-document", "--tokenizer-file", self.dir / "tokenizer.json", "--overwrite",
+                "--output")
+        self.prepare(*args, self.dir / "killed", "--threads", 2, kill_after=1)
+        code, mib = self.prepare(*args, self.dir / "killed", "--threads", 2)
+        print(f"one document of {repeats * len(block) >> 20} MiB by BPE: at most {mib:.0f} MiB resident")
+        self.assertEqual(code, 0)
+        self.assertGreater(mib, 1)
+        self.assertLess(mib, 100)
+        # Line ends stand alone, so each block has the ids of the first.
+        tokens = numpy.memmap(self.dir / "killed.bin", "<u2", "r")
+        self.assertEqual(len(tokens) % repeats, 0)
+        blocks = tokens.reshape(repeats, -1)
+        self.assertTrue((blocks == blocks[0]).all())
+        (self.dir / "block").write_bytes(block)
+        self.data("prepare", *args[2:], self.dir / "block", "--input", self.dir / "block", "--threads", 4)
+        self.assertTrue((read_dataset(self.dir / "block")[1][0] == blocks[0]).all())
+
+    def test_one_long_document_by_sentencepiece(self):
+        """Cut where a BPE model's words end, as its own program encodes it; refused for a unigram model above 4 MiB. MT_LONG_TESTS:
+        100 MiB, more than the library is given at once."""
+        required.need_programs("spm_train", "spm_encode", package="sentencepiece")
+        if not (BIN / "libmt_sentencepiece.so").exists():
+            required.missing("built without libsentencepiece-dev")
+        words = [bytes(random.choices(range(97, 123), k=random.randint(2, 9))) for _ in range(500)]
+        lines = [b", ".join(random.choices(words, k=20)) + b"." for _ in range(2000)]
+        (self.dir / "lines").write_bytes(b"\n".join(lines))
+        for kind in ("bpe", "unigram"):
+            subprocess.run(["spm_train", f"--input={self.dir / 'lines'}", f"--model_prefix={self.dir / kind}", f"--model_type={kind}",
+                            "--vocab_size=800", "--hard_vocab_limit=false", "--minloglevel=2"], check=True, capture_output=True)
+        block = b", ".join(random.choices(words, k=30000)) + b"."
+        encoded = subprocess.run(["spm_encode", f"--model={self.dir / 'bpe.model'}", "--output_format=id"], input=block, check=True,
+                                 capture_output=True)
+        repeats = ((100 if LONG else 3) << 20) // len(block) + 1
+        (self.dir / "text").write_bytes((block + b"\n") * repeats)
+        args = ("--input", self.dir / "text", "--allow-one-document", "--threads", 2, "--output", self.dir / "t", "--tokenizer")
+        code, mib = self.prepare(*args, self.dir / "bpe.model")
+        print(f"one document of {repeats * len(block) >> 20} MiB by SentencePiece: at most {mib:.0f} MiB resident")
+        self.assertEqual(code, 0)
+        self.assertLess(mib, 1024)
+        ids = numpy.array(encoded.stdout.split(), "u2")
+        tokens = numpy.memmap(self.dir / "t.bin", "<u2", "r")
+        self.assertEqual(len(tokens), repeats * len(ids))
+        self.assertTrue((tokens.reshape(repeats, -1) == ids).all())
+        (self.dir / "text").write_bytes((block + b"\n") * ((5 << 20) // len(block) + 1))
+        refused = self.data("prepare", *args, self.dir / "unigram.model", "--overwrite", code=3)
+        self.assertRegex(refused.stderr.decode(), r"text:1: at offset 0: a text of \d+ bytes, more than the 4194304")
+
+    @unittest.skipUnless(LONG, "minutes; MT_LONG_TESTS")
+    def test_memory_of_what_cannot_be_cut(self):
+        """The largest that is taken, in the forms that cost most: pieces of 16 MiB, bytes that are no text, four bytes a token, and as
+        many threads as go by default."""
+        self.train_tokenizer("\\S+|\\s+")  # of which it is not known where its pieces end
+        tokenizer = self.dir / "tokenizer.json"
+        model = json.loads(tokenizer.read_text())
+        vocabulary = model["model"]["vocab"]
+        first = max([*vocabulary.values(), *(token["id"] for token in model["added_tokens"])]) + 1
+        vocabulary.update({f"zz{i:06}": first + i for i in range(70000)})
+        tokenizer.write_text(json.dumps(model))
+        piece = bytes(random.choices(range(97, 123), k=1 << 20))
+        no_text = bytes(random.choices(range(128, 192), k=(1 << 20) - 1)) + b"z"
+        for name, document, times in (("same", (b"x" * ((16 << 20) - 1) + b" ") * 3, 2), ("letters", piece * 15, 2),
+                                      ("bytes", no_text * 60, 1), ("middle", piece * 3, 60)):
+            with open(self.dir / "text", "wb") as out:
+                for _ in range(times):
+                    out.write(document + b"\n%%\n")
+            code, mib = self.prepare("--input", self.dir / "text", "--separator", "%%", "--tokenizer-file", tokenizer, "--threads", 16,
+                                     "--allow-one-document", "--overwrite", "--output", self.dir / "t")
+            print(f"{times} documents of {len(document) >> 20} MiB that cannot be cut, {name}: at most {mib:.0f} MiB resident")
+            self.assertEqual(code, 0)
+            self.assertLess(mib, 1024)
+        (self.dir / "long").write_bytes(piece * 80)
+        refused = self.data("prepare", "--input", self.dir / "long", "--allow-one-document", "--tokenizer-file", tokenizer, "--output",
+                            self.dir / "none", code=3)
+        self.assertRegex(refused.stderr.decode(), r"long:1: at offset 0: the document goes on for more than 64 MiB and tokenizer hf has")
+
+
 class DataJobTest(ServiceTest):
     """Tokenizer and vocabulary of jobs under agents: from the job, from the record beside the data, and refused."""
 
@@ -237,7 +333,8 @@ class DataJobTest(ServiceTest):
                 if name == "cut":
                     job = self.wait_state("QUEUED", name)
                     told = [c["message"] for c in job["conditions"] if c["type"] == "Waiting"]
-                    self.assertRegex("".join(told), rf"DataMissing: (step \d+: )?{re.escape(str(tokens))}: (a part of it is gone: )?0 bytes")
+                    self.assertRegex("".join(told),
+                                     rf"DataMissing: (step \d+: )?{re.escape(str(tokens))}: (a part of it is gone: )?0 bytes")
                     self.assertEqual([e["cause"] for e in self.events(name) if e["type"] == "DataMissing"], ["STORAGE"])
                     self.mtctl("cancel", name, "--yes")
                 else:

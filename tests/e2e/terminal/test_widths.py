@@ -26,9 +26,10 @@ TYPED = [
     # What runs is left alone.
     ("dev up --cpu-slots 3", INVALID, NOTHING, r"runs with --cpu-slots 2; .*mtctl dev down && mtctl dev up --cpu-slots 3"),
     ("dev up", 0, r"already up", r"stop it with: mtctl dev down"),
-    # What prepare refuses, and what it says of one document.
+    # What prepare refuses.
     ("data prepare --input lines.jsonl --output x", INVALID, NOTHING, r"--jsonl-key text"),
-    ("data prepare --input one.txt --output one{W}", 0, r"1 documents", r"note: one document: .*--separator"),
+    ("data prepare --input one.txt --output x", INVALID, NOTHING, r"one document, .*--separator .*--allow-one-document"),
+    ("data prepare --input one.txt --output one{W} --allow-one-document", 0, r"1 documents", NOTHING),
     ("data prepare --input text --tokenizer null --output x", INVALID, NOTHING, r"leave it out for bytes"),
     ("data prepare --input text --output out/", INVALID, NOTHING, r"out/text_document"),
     ("data prepare --input text --separator '' --output x", USAGE, NOTHING, r"--separator: is empty"),

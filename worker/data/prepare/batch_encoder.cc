@@ -52,6 +52,14 @@ const Value* WidenTo(TokenType type, const Value* values, size_t count, std::str
   return nullptr;
 }
 
+// Gives back the memory of a batch that was larger than usual.
+template <class Buffer>
+void ShrinkTo(size_t usual, Buffer* buffer) {
+  if (buffer->capacity() <= usual) return;
+  buffer->clear();
+  buffer->shrink_to_fit();
+}
+
 }  // namespace
 
 Status AppendTokens(const std::vector<int32_t>& ids, TokenType type, std::string* out) {
@@ -69,12 +77,17 @@ void BatchEncoder::Encode(const std::vector<std::string>& inputs, TextBatch* bat
     const size_t before = batch->tokens.size();
     const Status status = EncodePiece(*batch, piece, &piece.tokens, &batch->tokens);
     if (status.ok()) continue;
-    batch->status = base::Annotate(status, fmt::format("{}:{}", inputs[batch->file], piece.line));
+    const bool in_text = !options_.jsonl_key.empty() && OffsetOf(status).has_value();
+    batch->status = base::Annotate(Moved(status, piece.offset),
+                                   fmt::format("{}:{}{}", inputs[batch->file], piece.line,
+                                               in_text ? ": " + options_.jsonl_key : ""));
     batch->tokens.resize(before);
     batch->pieces.resize(i);
     batch->can_resume = false;
-    return;
+    break;
   }
+  ShrinkTo(options_.usual_bytes, &text_);
+  ShrinkTo(options_.usual_bytes, &ids_);
 }
 
 Status BatchEncoder::EncodePiece(const TextBatch& batch, const TextPiece& piece, int64_t* count,

@@ -20,6 +20,7 @@ struct EncodeOptions {
   TokenType token_type = TokenType::kU16;
   bool append_eod = false;
   std::string jsonl_key{};
+  size_t usual_bytes = size_t{2} << 20;  // of a batch's text; room for more is not kept
 };
 
 class BatchEncoder {

@@ -7,6 +7,10 @@
 namespace mt::data {
 namespace {
 
+// What is kept of a batch's buffers: those of a usual one, and of four bytes a token.
+constexpr size_t kUsualTexts = 2;
+constexpr size_t kUsualTokens = 5;
+
 // Gives back the memory of a batch that was larger than usual.
 void Shrink(std::string* buffer, size_t usual) {
   buffer->clear();
@@ -18,7 +22,7 @@ void Shrink(std::string* buffer, size_t usual) {
 Status BatchPipeline::Run(const std::function<Status(TextBatch&)>& take) {
   {
     const base::MutexLock lock(&mu_);
-    for (int i = 0; i < 2 * args_.threads + 3; ++i) free_.push_back(std::make_unique<TextBatch>());
+    for (int i = 0; i < NumBatches(); ++i) free_.push_back(std::make_unique<TextBatch>());
   }
   std::vector<std::thread> threads;
   threads.emplace_back([this] {
@@ -56,9 +60,13 @@ void BatchPipeline::WaitUntilEmpty() {
 
 void BatchPipeline::Submit(BatchPtr batch) {
   const base::MutexLock lock(&mu_);
-  const bool large = batch->text.size() > 4 * args_.cut.batch_bytes;
+  const size_t bytes = batch->text.size();
+  const bool large = bytes > 4 * args_.cut.batch_bytes;
+  const size_t most = static_cast<size_t>(NumBatches()) * args_.cut.batch_bytes;
   if (large) WaitUntilEmpty();
+  while (!stop_ && in_flight_ > 0 && in_flight_bytes_ + bytes > most) changed_.Wait(&mu_);
   ++in_flight_;
+  in_flight_bytes_ += bytes;
   read_.push_back(std::move(batch));
   changed_.NotifyAll();
   if (large) WaitUntilEmpty();
@@ -105,9 +113,11 @@ void BatchPipeline::Encode() {
 }
 
 void BatchPipeline::GiveBack(BatchPtr batch) {
-  Shrink(&batch->text, 4 * args_.cut.batch_bytes);
-  Shrink(&batch->tokens, 16 * args_.cut.batch_bytes);
+  const size_t bytes = batch->text.size();
+  Shrink(&batch->text, kUsualTexts * args_.cut.batch_bytes);
+  Shrink(&batch->tokens, kUsualTokens * args_.cut.batch_bytes);
   const base::MutexLock lock(&mu_);
+  in_flight_bytes_ -= bytes;
   free_.push_back(std::move(batch));
   --in_flight_;
   changed_.NotifyAll();

@@ -43,7 +43,9 @@ class BatchPipeline {
   // An empty batch, or nullptr where it is time to stop.
   BatchPtr TakeFree();
   void GiveBack(BatchPtr batch);
-  // Hands a batch on. One that is larger than usual goes through alone.
+  int NumBatches() const { return 2 * args_.threads + 3; }
+  // Hands a batch on. One that is much larger than usual goes through alone, and those that are
+  // somewhat larger have together the text of as many as usual.
   void Submit(BatchPtr batch);
   void WaitUntilEmpty() EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -53,7 +55,8 @@ class BatchPipeline {
   std::vector<BatchPtr> free_ GUARDED_BY(mu_);
   std::deque<BatchPtr> read_ GUARDED_BY(mu_);
   std::map<int64_t, BatchPtr> encoded_ GUARDED_BY(mu_);
-  int64_t in_flight_ GUARDED_BY(mu_) = 0;  // submitted, not given back
+  int64_t in_flight_ GUARDED_BY(mu_) = 0;       // submitted, not given back
+  size_t in_flight_bytes_ GUARDED_BY(mu_) = 0;  // of their text
   bool all_read_ GUARDED_BY(mu_) = false;
   bool stop_ GUARDED_BY(mu_) = false;
 };

@@ -4,21 +4,13 @@
 #include <cstddef>
 #include <string_view>
 
+#include "worker/data/tokenizer/tokenizer.h"
+
 namespace mt::data {
 
-class Tokenizer;
-
-enum class CutRule {
-  kAnywhere,   // a token is a byte
-  kSpace,      // tokens are words between white space
-  kAfterWord,  // between a letter or digit of ASCII and a space: no piece of text that BPE merges
-               // within spans it
-  kNowhere,    // a document is encoded as a whole
-};
-
-CutRule CutRuleOf(const Tokenizer& tokenizer);
-
-// The last place in `text` where it may be cut; 0 where there is none.
-size_t LastCut(std::string_view text, CutRule rule);
+// The last place in `text` where it may be cut; 0 where there is none. What follows `text` is not
+// known, so a place near its end is left out where one of cuts.whole could go on there. `text`
+// begins where the document does, or where it was cut before.
+size_t LastCut(std::string_view text, const Cuts& cuts);
 
 }  // namespace mt::data

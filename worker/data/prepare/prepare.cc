@@ -13,6 +13,7 @@
 #include "worker/data/prepare/input_list.h"
 #include "worker/data/prepare/partial_dataset.h"
 #include "worker/data/tokenizer/record.h"
+#include "worker/data/tokenizer/unicode.h"
 
 namespace mt::data {
 namespace {
@@ -86,6 +87,9 @@ std::string OptionsText(const PrepareArgs& args) {
   std::string text =
       fmt::format("tokenizer {} of {} ids", tokenizer.name(), tokenizer.vocab_size());
   if (!tokenizer.digest().empty()) text += " (" + tokenizer.digest() + ")";
+  // Of other tables the same files make other ids.
+  if (tokenizer.name() == "gpt2_bpe" || tokenizer.name() == "hf")
+    text += fmt::format(", Unicode {}", kUnicodeVersion);
   if (args.rule == DocumentRule::kSeparator) text += ", separator " + args.separator;
   if (args.rule == DocumentRule::kJsonLines) text += ", JSON key " + args.jsonl_key;
   if (args.append_eod) text += fmt::format(", EOD {}", tokenizer.eod());
@@ -155,6 +159,10 @@ class Conversion {
       return base::InvalidArgument("the {} input files hold no text (first: {})",
                                    inputs_.paths.size(), inputs_.paths.front());
     }
+    // What is being moved into place was asked for as it is.
+    const bool one = record.documents - record.empty_documents == 1;
+    if (args_.refuse_one_document && one && record.phase != Phase::kPublish)
+      return base::InvalidArgument("{}", kOneDocument);
     if (args_.shuffle_documents && record.phase != Phase::kPublish) {
       const DocumentOrder order(record.documents, args_.seed, args_.most_listed_documents);
       RETURN_IF_ERROR(data_->Reorder([&](int64_t place) { return order.At(place); },
@@ -174,7 +182,8 @@ class Conversion {
                                               .rule = args_.rule,
                                               .separator = args_.separator,
                                               .jsonl_key = args_.jsonl_key,
-                                              .cut = CutRuleOf(*args_.tokenizer),
+                                              .tokenizer = std::string(args_.tokenizer->name()),
+                                              .cuts = args_.tokenizer->cuts(),
                                               .batch_bytes = args_.batch_bytes,
                                               .most_document_bytes = args_.most_document_bytes,
                                               .judge = args_.judge},
@@ -182,7 +191,8 @@ class Conversion {
                                       .encode = {.tokenizer = args_.tokenizer,
                                                  .token_type = type_,
                                                  .append_eod = args_.append_eod,
-                                                 .jsonl_key = args_.jsonl_key},
+                                                 .jsonl_key = args_.jsonl_key,
+                                                 .usual_bytes = 2 * args_.batch_bytes},
                                       .threads = Threads(args_)};
     return BatchPipeline(args).Run([&](TextBatch& batch) { return Take(batch); });
   }

@@ -40,14 +40,15 @@ struct PrepareArgs {
   bool append_eod = false;         // append the tokenizer's EOD to each document that has tokens
   bool shuffle_documents = false;  // across all inputs, with DocumentOrder
   uint32_t seed = 0;
-  bool overwrite = false;  // false: existing outputs are an error, kAlreadyExists
-  bool restart = false;    // forget what an interrupted run has left
-  int threads = 0;         // that encode; 0: as many as the machine has, at most 16
+  bool overwrite = false;            // false: existing outputs are an error, kAlreadyExists
+  bool restart = false;              // forget what an interrupted run has left
+  bool refuse_one_document = false;  // a result of one document with tokens, with kOneDocument
+  int threads = 0;                   // that encode; 0: as many as the machine has, at most 16
   const Tokenizer* tokenizer = nullptr;
   // Called by the calling thread every few MiB of input and at the end. Returning false interrupts
   // the run (kCancelled), which can be gone on with. May be empty.
   std::function<bool(const PrepareProgress&)> progress{};
-  // Judges the first bytes of standard input. May be empty.
+  // Judges the first kJudgedBytes of standard input. May be empty.
   std::function<Status(std::string_view beginning)> judge{};
   // For tests: the sizes that a long input would need.
   size_t batch_bytes = size_t{1} << 20;
@@ -55,6 +56,12 @@ struct PrepareArgs {
   int64_t record_every_bytes = int64_t{256} << 20;
   int64_t most_listed_documents = DocumentOrder::kMostListed;
 };
+
+// Why one document in all is seldom meant, and what to do.
+inline constexpr std::string_view kOneDocument =
+    "all text is one document, which data.split divides by tokens alone: --separator TEXT ends a "
+    "document at each line TEXT, --jsonl-key KEY takes one of each line of JSON, each --input file "
+    "is one; --allow-one-document takes it as it is, for jobs with data.split_by: tokens";
 
 // Statistics of the finished conversion.
 struct PrepareStats {

@@ -47,19 +47,26 @@ std::string RecordText(const PrepareRecord& record) {
 
 StatusOr<PrepareRecord> ParseRecord(std::string_view text) {
   PrepareRecord record;
+  // The parser converts fractions and words to whole numbers, and takes what is out of range for
+  // anything. No file has 2^56 bytes, and what is added to such a number is in range.
+  const auto whole = [](const nlohmann::json& value) {
+    constexpr auto kMost = uint64_t{1} << 56;
+    const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= kMost;
+    return value.is_number_integer() && fits ? value.get<int64_t>() : int64_t{-1};
+  };
   bool sound = true;
   try {
     const auto in = nlohmann::json::parse(text);
-    sound = in.at("version").get<int64_t>() == kVersion;
+    sound = whole(in.at("version")) == kVersion;
     record.made_of = {in.at("options").get<std::string>(), in.at("inputs").get<std::string>()};
-    const auto phase = in.at("phase").get<int64_t>();
+    const int64_t phase = whole(in.at("phase"));
     sound = sound && phase >= 0 && phase <= 2;
     record.phase = sound ? static_cast<PrepareRecord::Phase>(phase) : PrepareRecord::Phase::kEncode;
     record.position.open = in.at("open").get<bool>();
     record.position.mid_line = in.at("mid_line").get<bool>();
     record.reordered = in.at("reordered").get<bool>();
     VisitNumbers(record, [&](const char* name, int64_t& value) {
-      value = in.at(name).get<int64_t>();
+      value = whole(in.at(name));
       sound = sound && value >= 0;
     });
   } catch (const nlohmann::json::exception&) {

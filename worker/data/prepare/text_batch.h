@@ -36,6 +36,7 @@ struct TextPiece {
   bool begins = true;  // the document begins here
   bool ends = true;    // and ends here
   int64_t line = 1;    // where the document begins, for messages
+  int64_t offset = 0;  // of this piece in the file's text; of JSON, in the document's
   int64_t tokens = 0;  // set by the encoder
 };
 

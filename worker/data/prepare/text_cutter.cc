@@ -28,7 +28,7 @@ Status TextCutter::OpenNext() {
   at_end_ = false;
   if (position_.offset > 0) RETURN_IF_ERROR(input_->Skip(position_.offset));
   if (path != kStandardInput || !options_.judge) return OkStatus();
-  RETURN_IF_ERROR(Fill(&carry_, 1024));
+  RETURN_IF_ERROR(Fill(&carry_, kJudgedBytes));
   return options_.judge(carry_);
 }
 
@@ -68,7 +68,8 @@ StatusOr<bool> TextCutter::Next(TextBatch* batch) {
     RETURN_IF_ERROR(Fill(&batch->text, want));
     consumed = Cut(batch);
     if (consumed > 0 || at_end_ || long_line_) break;
-    if (want >= options_.most_document_bytes) return TooLong(position_.document_line);
+    if (want >= options_.most_document_bytes)
+      return TooLong(position_.document_line, position_.offset);
   }
   carry_.assign(batch->text, consumed);
   position_.offset += static_cast<int64_t>(consumed);
@@ -114,16 +115,20 @@ void TextCutter::EndDocument(TextBatch* batch, size_t begin, size_t end) {
                            .bytes = end - begin,
                            .begins = !position_.open,
                            .ends = true,
-                           .line = position_.document_line});
+                           .line = position_.document_line,
+                           .offset = position_.offset + static_cast<int64_t>(begin)});
   position_.open = false;
 }
 
 size_t TextCutter::CutPart(TextBatch* batch, size_t limit) {
   const std::string_view text = batch->text;
-  const size_t end = LastCut(text.substr(0, limit), options_.cut);
+  const size_t end = LastCut(text.substr(0, limit), options_.cuts);
   if (end == 0) return 0;
-  batch->pieces.push_back(
-      {.bytes = end, .begins = !position_.open, .ends = false, .line = position_.document_line});
+  batch->pieces.push_back({.bytes = end,
+                           .begins = !position_.open,
+                           .ends = false,
+                           .line = position_.document_line,
+                           .offset = position_.offset});
   position_.open = true;
   position_.mid_line = text[end - 1] != '\n';
   position_.line += std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(end), '\n');
@@ -216,29 +221,41 @@ Status TextCutter::NextOfLongLine(TextBatch* batch) {
         const Status status = json_.End();
         if (!status.ok()) return AtLine(status, position_.line);
         EndDocument(batch, 0, batch->text.size());
+        batch->pieces.back().offset = long_done_;
       }
+      long_done_ = 0;
       ++position_.line;
       return OkStatus();
     }
-    const size_t end = LastCut(long_text_, options_.cut);
+    const size_t end = LastCut(long_text_, options_.cuts);
     if (end > 0) {
       batch->text.assign(long_text_, 0, end);
       long_text_.erase(0, end);
-      batch->pieces.push_back(
-          {.bytes = end, .begins = !position_.open, .ends = false, .line = position_.line});
+      batch->pieces.push_back({.bytes = end,
+                               .begins = !position_.open,
+                               .ends = false,
+                               .line = position_.line,
+                               .offset = long_done_});
+      long_done_ += static_cast<int64_t>(end);
       position_.open = true;
       return OkStatus();
     }
-    if (long_text_.size() > options_.most_document_bytes) return TooLong(position_.line);
+    if (long_text_.size() > options_.most_document_bytes)
+      return TooLong(position_.line, long_done_);
   }
 }
 
-Status TextCutter::TooLong(int64_t line) const {
-  return base::InvalidArgument(
-      "{}:{}: a document of more than {} MiB, which this tokenizer has to see whole: cut it into "
-      "documents, with --separator or as lines of JSON",
-      options_.inputs[static_cast<size_t>(position_.file)], line,
-      options_.most_document_bytes >> 20);
+Status TextCutter::TooLong(int64_t line, int64_t offset) const {
+  const bool whole = options_.cuts.rule == CutRule::kNowhere;
+  const Status error = ErrorAt(
+      offset, fmt::format("the document goes on for more than {} MiB and {}: divide it into "
+                          "documents, with --separator or as lines of JSON",
+                          options_.most_document_bytes >> 20,
+                          whole ? fmt::format("tokenizer {} has to see all of it at once",
+                                              options_.tokenizer)
+                                : fmt::format("has no place where its tokens by {} surely end",
+                                              options_.tokenizer)));
+  return AtLine(error, line);
 }
 
 Status TextCutter::AtLine(const Status& status, int64_t line) const {

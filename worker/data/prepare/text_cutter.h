@@ -24,7 +24,8 @@ struct CutOptions {
   DocumentRule rule = DocumentRule::kWholeFile;
   std::string separator{};
   std::string jsonl_key{};
-  CutRule cut = CutRule::kAnywhere;
+  std::string tokenizer{};  // its name, for messages
+  Cuts cuts{.rule = CutRule::kAnywhere};
   size_t batch_bytes = size_t{1} << 20;
   size_t most_document_bytes = size_t{64} << 20;  // of one that cannot be cut
   // Given the first bytes of standard input, which cannot be judged before. May be empty.
@@ -57,7 +58,8 @@ class TextCutter {
   Status NextOfLongLine(TextBatch* batch);
   // Takes in what follows of it; true if it has ended.
   StatusOr<bool> FeedLongLine();
-  Status TooLong(int64_t line) const;
+  // The document goes on too far behind `offset`.
+  Status TooLong(int64_t line, int64_t offset) const;
   Status AtLine(const Status& status, int64_t line) const;
   void FinishBatch(TextBatch* batch);
 
@@ -70,6 +72,7 @@ class TextCutter {
   JsonText json_;
   bool long_line_ = false;
   std::string long_text_;  // decoded, but not in a batch yet
+  int64_t long_done_ = 0;  // bytes of it that were in batches
 };
 
 }  // namespace mt::data

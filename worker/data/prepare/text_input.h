@@ -3,6 +3,7 @@
 // thread-safe; every call may block. Errors name the file and the byte in it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,6 +15,8 @@
 namespace mt::data {
 
 constexpr std::string_view kStandardInput = "-";
+// So much of its beginning is judged, less where it ends.
+inline constexpr size_t kJudgedBytes = 4096;
 
 // The file that an input was, to tell that it is still the same.
 struct InputIdentity {

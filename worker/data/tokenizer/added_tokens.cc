@@ -3,8 +3,39 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+
+#include "worker/data/tokenizer/unicode.h"
+#include "worker/data/tokenizer/word_characters.h"
 
 namespace mt::data {
+namespace {
+
+// The character that begins at `at`; none at the end and where no valid one does.
+std::optional<CodePoint> After(std::string_view text, size_t at) {
+  const std::string_view left = text.substr(at, 4);
+  for (size_t bytes = 1; bytes <= left.size(); ++bytes) {
+    if (ValidUtf8Prefix(left.substr(0, bytes)) == bytes) return DecodeUtf8(left.data());
+  }
+  return std::nullopt;
+}
+
+// The character that ends at `at`.
+std::optional<CodePoint> Before(std::string_view text, size_t at) {
+  for (size_t bytes = 1; bytes <= std::min<size_t>(at, 4); ++bytes) {
+    const std::string_view last = text.substr(at - bytes, bytes);
+    if (ValidUtf8Prefix(last) == bytes) return DecodeUtf8(last.data());
+  }
+  return std::nullopt;
+}
+
+bool IsSpace(const std::optional<CodePoint>& point) {
+  return point && CharClasses()[point->code] == CharClass::kSpace;
+}
+
+bool IsWord(const std::optional<CodePoint>& point) { return point && IsWordCharacter(point->code); }
+
+}  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   const auto first = [](const AddedToken& token) {
@@ -37,6 +68,28 @@ AddedTokens::Match AddedTokens::Find(std::string_view text, size_t from) const {
     }
   }
   return {text.size(), nullptr};
+}
+
+bool AddedTokens::StandsAlone(std::string_view text, const Match& match) {
+  return !IsWord(Before(text, match.offset)) &&
+         !IsWord(After(text, match.offset + match.token->text.size()));
+}
+
+size_t AddedTokens::Begin(std::string_view text, const Match& match, size_t done) {
+  if (!match.token->lstrip) return match.offset;
+  size_t begin = match.offset;
+  for (auto point = Before(text, begin); begin > done && IsSpace(point);
+       point = Before(text, begin))
+    begin -= point->bytes;
+  return std::max(begin, done);
+}
+
+size_t AddedTokens::SpaceEnd(std::string_view text, size_t from, Space* last) {
+  if (last->begin <= from && from < last->end) return last->end;
+  *last = {.begin = from, .end = from};
+  for (auto point = After(text, from); IsSpace(point); point = After(text, last->end))
+    last->end += point->bytes;
+  return last->end;
 }
 
 }  // namespace mt::data

@@ -1,6 +1,6 @@
 // Most pieces of text were met shortly before: a cache of a line per piece answers those. The rest
-// are merged, the pair of the lowest rank first and the leftmost of equals: few bytes by looking
-// over all pairs each time, many through a heap, whose stale entries are passed over.
+// are merged, the pair of the lowest rank first and the leftmost of equals: few symbols by
+// looking over all pairs each time, many through a heap, whose stale entries are passed over.
 #include "worker/data/tokenizer/bpe_model.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace mt::data {
 namespace {
 
 constexpr size_t kSlots = size_t{1} << 15;
-constexpr size_t kFewBytes = 64;
+constexpr size_t kFewSymbols = 64;
+constexpr size_t kLongPiece = size_t{64} << 10;  // its memory is not kept
 constexpr int32_t kNone = -1;
 constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;
 
@@ -28,11 +29,45 @@ uint64_t Mixed(uint64_t value) {
 
 }  // namespace
 
+LongPieceTurn::LongPieceTurn(size_t bytes) {
+  static base::Mutex mutex;
+  if (bytes > kLongPiece) alone_.emplace(&mutex);
+}
+
 BpeScratch::BpeScratch() : slots_(kSlots) {}
+
+size_t BpeScratch::SlotOf(const Key& key) {
+  const uint64_t mixed =
+      Mixed(key[0] * kGolden ^ std::rotl(key[1] * kGolden, 17) ^ std::rotl(key[2], 31) ^ key[3]);
+  return mixed & (kSlots - 1);
+}
+
+std::unique_ptr<BpeScratch> BpeScratchPool::Take() {
+  {
+    const base::MutexLock lock(&mutex_);
+    if (!free_.empty()) {
+      std::unique_ptr<BpeScratch> taken = std::move(free_.back());
+      free_.pop_back();
+      return taken;
+    }
+  }
+  return std::make_unique<BpeScratch>();
+}
+
+void BpeScratchPool::Return(std::unique_ptr<BpeScratch> scratch) {
+  const base::MutexLock lock(&mutex_);
+  free_.push_back(std::move(scratch));
+}
 
 StatusOr<BpeModel> BpeModel::Create(BpeTables tables) {
   BpeModel model(std::move(tables));
   RETURN_IF_ERROR(model.AddTokens());
+  RETURN_IF_ERROR(model.AddMerges());
+  return model;
+}
+
+StatusOr<BpeModel> BpeModel::CreateOfTexts(BpeTables tables) {
+  BpeModel model(std::move(tables));
   RETURN_IF_ERROR(model.AddMerges());
   return model;
 }
@@ -83,26 +118,7 @@ const BpeModel::PairSlot* BpeModel::FindPair(int32_t left, int32_t right) const 
 
 void BpeModel::Encode(std::string_view piece, BpeScratch* scratch,
                       std::vector<int32_t>* ids) const {
-  constexpr size_t kMaxKey = BpeScratch::kKeyBytes - 1;
-  if (piece.size() > kMaxKey) return Merge(piece, scratch, ids);
-  std::array<uint64_t, BpeScratch::kKeyBytes / 8> key{};
-  std::memcpy(key.data(), piece.data(), piece.size());
-  key.back() |= static_cast<uint64_t>(piece.size()) << 56;
-  const uint64_t mixed =
-      Mixed(key[0] * kGolden ^ std::rotl(key[1] * kGolden, 17) ^ std::rotl(key[2], 31) ^ key[3]);
-  BpeScratch::Slot& slot = scratch->slots_[mixed & (kSlots - 1)];
-  if (slot.count > 0 && slot.key == key) {
-    if (slot.count == 1) return ids->push_back(slot.ids[0]);
-    ids->insert(ids->end(), slot.ids.begin(), slot.ids.begin() + slot.count);
-    return;
-  }
-  const size_t before = ids->size();
-  Merge(piece, scratch, ids);
-  const size_t count = ids->size() - before;
-  if (count > BpeScratch::kMaxIds) return;
-  slot.key = key;
-  slot.count = static_cast<int32_t>(count);
-  std::copy(ids->end() - slot.count, ids->end(), slot.ids.begin());
+  scratch->Encode(piece, ids, [&] { Merge(piece, scratch, ids); });
 }
 
 void BpeModel::Merge(std::string_view piece, BpeScratch* scratch, std::vector<int32_t>* ids) const {
@@ -110,23 +126,37 @@ void BpeModel::Merge(std::string_view piece, BpeScratch* scratch, std::vector<in
     const auto found = ids_.find(piece);
     if (found != ids_.end()) return ids->push_back(found->second);
   }
-  if (piece.size() <= kFewBytes) return MergeFew(piece, ids);
-  MergeMany(piece, scratch, ids);
+  const LongPieceTurn turn(piece.size());
+  const auto symbol = [&](size_t i) { return bytes_[static_cast<unsigned char>(piece[i])]; };
+  MergeAll(piece.size(), symbol, scratch, ids);
 }
 
-void BpeModel::MergeFew(std::string_view piece, std::vector<int32_t>* ids) const {
+void BpeModel::MergeIds(std::span<const int32_t> symbols, BpeScratch* scratch,
+                        std::vector<int32_t>* ids) const {
+  MergeAll(
+      symbols.size(), [&](size_t i) { return symbols[i]; }, scratch, ids);
+}
+
+template <class Symbol>
+void BpeModel::MergeAll(size_t size, Symbol&& symbol, BpeScratch* scratch,
+                        std::vector<int32_t>* ids) const {
+  if (size <= kFewSymbols) return MergeFew(size, symbol, ids);
+  MergeMany(size, symbol, scratch, ids);
+}
+
+template <class Symbol>
+void BpeModel::MergeFew(size_t size, Symbol&& symbol, std::vector<int32_t>* ids) const {
   struct Pair {
     int32_t rank = std::numeric_limits<int32_t>::max();
     int32_t result = kNone;
   };
-  std::array<int32_t, kFewBytes> parts;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-  std::array<Pair, kFewBytes> pairs;     // pairs[i] is of parts i and i + 1
-  size_t size = piece.size();
+  std::array<int32_t, kFewSymbols> parts;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  std::array<Pair, kFewSymbols> pairs;     // pairs[i] is of parts i and i + 1
   const auto look = [&](size_t i) {
     const PairSlot* const found = FindPair(parts[i], parts[i + 1]);
     pairs[i] = found == nullptr ? Pair{} : Pair{.rank = found->rank, .result = found->result};
   };
-  for (size_t i = 0; i < size; ++i) parts[i] = bytes_[static_cast<unsigned char>(piece[i])];
+  for (size_t i = 0; i < size; ++i) parts[i] = symbol(i);
   for (size_t i = 0; i + 1 < size; ++i) look(i);
   while (size > 1) {
     size_t best = 0;
@@ -153,26 +183,29 @@ void BpeModel::Propose(BpeScratch* scratch, int32_t left) const {
   const int32_t right_id = scratch->nodes_[static_cast<size_t>(node.next)].id;
   const PairSlot* const found = FindPair(node.id, right_id);
   if (found == nullptr) return;
-  scratch->heap_.push_back(
-      {.rank = found->rank, .left = left, .left_id = node.id, .right_id = right_id});
+  scratch->heap_.push_back({.rank = found->rank, .left = left});
 }
 
-void BpeModel::MergeMany(std::string_view piece, BpeScratch* scratch,
+template <class Symbol>
+void BpeModel::MergeMany(size_t size, Symbol&& symbol, BpeScratch* scratch,
                          std::vector<int32_t>* ids) const {
   auto& nodes = scratch->nodes_;
   auto& heap = scratch->heap_;
+  const bool is_long = size > kLongPiece;
+  // Each merge leaves at most one more on the heap; room that is not used is never touched.
+  if (is_long) heap.reserve(2 * size);
   const auto later = [](const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) {
     return std::pair(a.rank, a.left) > std::pair(b.rank, b.left);
   };
-  const auto size = static_cast<int32_t>(piece.size());
-  nodes.resize(piece.size());
+  const auto count = static_cast<int32_t>(size);
+  nodes.resize(size);
   heap.clear();
-  for (int32_t i = 0; i < size; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
-    nodes[static_cast<size_t>(i)] = {
-        .id = bytes_[byte], .previous = i - 1, .next = i + 1 < size ? i + 1 : kNone};
+  for (int32_t i = 0; i < count; ++i) {
+    nodes[static_cast<size_t>(i)] = {.id = symbol(static_cast<size_t>(i)),
+                                     .previous = i - 1,
+                                     .next = i + 1 < count ? i + 1 : kNone};
   }
-  for (int32_t i = 0; i + 1 < size; ++i) Propose(scratch, i);
+  for (int32_t i = 0; i + 1 < count; ++i) Propose(scratch, i);
   std::ranges::make_heap(heap, later);
   const auto propose = [&](int32_t left) {
     const size_t before = heap.size();
@@ -183,11 +216,13 @@ void BpeModel::MergeMany(std::string_view piece, BpeScratch* scratch,
     std::ranges::pop_heap(heap, later);
     const BpeScratch::Candidate best = heap.back();
     heap.pop_back();
+    // What stood there when it was proposed may have been merged since.
+    const BpeMerge& merge = tables_.merges[static_cast<size_t>(best.rank)];
     BpeScratch::Node& left = nodes[static_cast<size_t>(best.left)];
-    if (left.id != best.left_id || left.next == kNone) continue;
+    if (left.id != merge.left || left.next == kNone) continue;
     BpeScratch::Node& right = nodes[static_cast<size_t>(left.next)];
-    if (right.id != best.right_id) continue;
-    left.id = FindPair(best.left_id, best.right_id)->result;
+    if (right.id != merge.right) continue;
+    left.id = merge.result;
     right.id = kNone;
     left.next = right.next;
     if (left.next != kNone) nodes[static_cast<size_t>(left.next)].previous = best.left;
@@ -196,8 +231,7 @@ void BpeModel::MergeMany(std::string_view piece, BpeScratch* scratch,
   }
   for (int32_t i = 0; i != kNone; i = nodes[static_cast<size_t>(i)].next)
     ids->push_back(nodes[static_cast<size_t>(i)].id);
-  // A piece of megabytes is rare; its memory is not kept.
-  if (piece.size() > (size_t{1} << 20)) {
+  if (is_long) {
     nodes = {};
     heap = {};
   }

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
 #include <utility>
 
-#include "common/base/mutex.h"
-#include "worker/data/tokenizer/added_tokens.h"
+#include "common/base/plain_text.h"
+#include "worker/data/tokenizer/fast_splitters.h"
 #include "worker/data/tokenizer/splitter.h"
 #include "worker/data/tokenizer/unicode.h"
 
@@ -18,39 +19,16 @@ constexpr std::array<std::string_view, 8> kUsualEods = {
     "<|endoftext|>", "<|end_of_text|>", "<|eod|>", "<eod>",
     "</s>",          "<eos>",           "<|eos|>", "<｜end▁of▁sentence｜>"};
 
-// Scratch of encodings that have ended, for those that begin.
-class ScratchPool {
- public:
-  std::unique_ptr<BpeScratch> Take() {
-    {
-      const base::MutexLock lock(&mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<BpeScratch> taken = std::move(free_.back());
-        free_.pop_back();
-        return taken;
-      }
-    }
-    return std::make_unique<BpeScratch>();
-  }
-  void Return(std::unique_ptr<BpeScratch> scratch) {
-    const base::MutexLock lock(&mutex_);
-    free_.push_back(std::move(scratch));
-  }
-
- private:
-  base::Mutex mutex_;
-  std::vector<std::unique_ptr<BpeScratch>> free_ GUARDED_BY(mutex_);
-};
-
 class BpeTokenizer final : public Tokenizer {
  public:
   struct Args {
     std::string name, digest;
     BpeModel model;
     Splitter splitter;
-    AddedTokens added;
+    AddedPasses added;
     std::vector<std::string> texts;  // by id: what it decodes to
     int32_t eod;
+    Cuts cuts;
   };
   explicit BpeTokenizer(Args args) : args_(std::move(args)) {}
 
@@ -58,6 +36,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string digest() const override { return args_.digest; }
   int64_t vocab_size() const override { return static_cast<int64_t>(args_.texts.size()); }
   int32_t eod() const override { return args_.eod; }
+  Cuts cuts() const override { return args_.cuts; }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
     std::unique_ptr<BpeScratch> scratch = pool_.Take();
@@ -70,46 +49,46 @@ class BpeTokenizer final : public Tokenizer {
   StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
     std::string text;
     for (const int32_t id : ids) {
-      if (id < 0 || id >= vocab_size()) {
-        return base::InvalidArgument("token id {} is outside the vocabulary of {}", id,
-                                     vocab_size());
-      }
-      const std::string& part = args_.texts[static_cast<size_t>(id)];
-      if (part.empty()) return base::InvalidArgument("token id {} has no token", id);
-      text.append(part);
+      if (!HasText(args_.texts, id)) return NoText(args_.texts, id);
+      text.append(args_.texts[static_cast<size_t>(id)]);
     }
     return text;
   }
 
  private:
   Status EncodeText(std::string_view text, BpeScratch* scratch, std::vector<int32_t>* ids) const {
-    for (size_t at = 0; at < text.size();) {
-      const AddedTokens::Match match = args_.added.Find(text, at);
-      RETURN_IF_ERROR(EncodeRuns(text, at, match.offset, scratch, ids));
-      at = match.offset;
-      if (match.token == nullptr) break;
-      ids->push_back(match.token->id);
-      at += match.token->text.size();
-    }
-    return OkStatus();
+    const auto last = [&](std::string_view part, int32_t id) -> Status {
+      if (id == AddedTokens::kText) return EncodeRuns(text, part, scratch, ids);
+      ids->push_back(id);
+      return OkStatus();
+    };
+    return args_.added.as_is.Split(text, [&](std::string_view part, int32_t id) -> Status {
+      if (id == AddedTokens::kText) return args_.added.normalized.Split(part, last);
+      ids->push_back(id);
+      return OkStatus();
+    });
   }
 
-  Status EncodeRuns(std::string_view text, size_t begin, size_t end, BpeScratch* scratch,
+  // `left` is a part of `text`.
+  Status EncodeRuns(std::string_view text, std::string_view left, BpeScratch* scratch,
                     std::vector<int32_t>* ids) const {
     const auto encode = [&](std::string_view piece) -> Status {
       if (piece.size() > kMaxPieceBytes) {
-        return base::InvalidArgument(
-            "the piece of text at offset {} has {} bytes, more than the {} that a tokenizer takes: "
-            "is this text?",
-            piece.data() - text.data(), piece.size(), kMaxPieceBytes);
+        return ErrorAt(
+            piece.data() - text.data(),
+            fmt::format("the piece of text has {} bytes, more than the {} that a tokenizer takes: "
+                        "is this text?",
+                        piece.size(), kMaxPieceBytes));
       }
       args_.model.Encode(piece, scratch, ids);
       return OkStatus();
     };
-    std::string_view left = text.substr(begin, end - begin);
     while (!left.empty()) {
       const size_t valid = ValidUtf8Prefix(left);
-      RETURN_IF_ERROR(args_.splitter.Split(left.substr(0, valid), encode));
+      const Status split = args_.splitter.Split(left.substr(0, valid), encode);
+      // What a pattern cannot match is told by its place in what the pattern was given.
+      if (!split.ok())
+        return OffsetOf(split) ? split : ErrorAt(left.data() - text.data(), base::Message(split));
       left.remove_prefix(valid);
       const size_t invalid = InvalidUtf8Prefix(left);
       if (invalid > 0) RETURN_IF_ERROR(encode(left.substr(0, invalid)));
@@ -119,10 +98,35 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   const Args args_;
-  mutable ScratchPool pool_;
+  mutable BpeScratchPool pool_;
 };
 
-// The texts that ids decode to: those of tokens, then of the named ones.
+// Where the ids of the parts are those of the whole. Digits that are split off by themselves leave
+// the places between words as they are. White space beside a cut is a single space behind it or a
+// single line end before it, so what a token takes of it, or sees of its neighbours, is a text.
+Cuts CutsOf(const BpeParts& parts) {
+  bool words = false;
+  for (const std::string& pattern : parts.patterns) {
+    const bool known = FindFastSplitter(pattern) != nullptr;
+    if (!known && pattern != kDigitPattern && pattern != kDigitsPattern) return {};
+    words |= known;
+  }
+  if (!words) return {};
+  Cuts cuts{.rule = CutRule::kAfterWord};
+  for (const NamedToken& token : parts.named) {
+    if (!token.in_text) continue;
+    const std::string& text = token.text;
+    // A cut that hides a neighbour; what else it hides is no character of a word.
+    if (token.single_word && (text.starts_with(' ') || text.ends_with('\n'))) return {};
+    if (text.find_first_of(" \n") != std::string::npos) cuts.whole.push_back(text);
+    if (token.lstrip) cuts.whole.push_back("\n" + text);
+    if (token.rstrip) cuts.whole.push_back(text + " ");
+  }
+  return cuts;
+}
+
+}  // namespace
+
 StatusOr<std::vector<std::string>> TextsOf(const BpeParts& parts) {
   std::vector<std::string> texts = parts.tables.tokens;
   for (const NamedToken& token : parts.named) {
@@ -138,7 +142,33 @@ StatusOr<std::vector<std::string>> TextsOf(const BpeParts& parts) {
   return texts;
 }
 
-}  // namespace
+Status NoText(const std::vector<std::string>& texts, int32_t id) {
+  if (id >= 0 && static_cast<size_t>(id) < texts.size())
+    return base::InvalidArgument("token id {} has no token", id);
+  return base::InvalidArgument("token id {} is outside the vocabulary of {}", id, texts.size());
+}
+
+StatusOr<AddedPasses> AddedPassesOf(const std::vector<NamedToken>& named) {
+  std::vector<AddedToken> as_is, normalized;
+  std::array<std::unordered_map<std::string_view, int32_t>, 2> ids;  // of the two passes
+  for (const NamedToken& token : named) {
+    if (!token.in_text) continue;
+    const auto [other, fresh] = ids[token.normalized ? 1 : 0].emplace(token.text, token.id);
+    if (!fresh) {
+      return base::InvalidArgument("added tokens {} and {} are found by the same text, \"{}\"",
+                                   other->second, token.id,
+                                   base::CleanLine(token.text.substr(0, 64)));
+    }
+    (token.normalized ? normalized : as_is)
+        .push_back({.text = token.text,
+                    .id = token.id,
+                    .single_word = token.single_word,
+                    .lstrip = token.lstrip,
+                    .rstrip = token.rstrip});
+  }
+  return AddedPasses{.as_is = AddedTokens(std::move(as_is)),
+                     .normalized = AddedTokens(std::move(normalized))};
+}
 
 StatusOr<int32_t> FindEod(const BpeParts& parts) {
   const auto find = [&](std::string_view text) -> int32_t {
@@ -163,21 +193,21 @@ StatusOr<int32_t> FindEod(const BpeParts& parts) {
 }
 
 StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(BpeParts parts) {
+  if (parts.text) return MakeTextTokenizer(std::move(parts));
   ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(parts));
   ASSIGN_OR_RETURN(const int32_t eod, FindEod(parts));
   ASSIGN_OR_RETURN(Splitter splitter, Splitter::Create(parts.patterns));
-  std::vector<AddedToken> added;
-  for (const NamedToken& token : parts.named) {
-    if (token.in_text) added.push_back({.text = token.text, .id = token.id});
-  }
+  ASSIGN_OR_RETURN(AddedPasses added, AddedPassesOf(parts.named));
+  Cuts cuts = CutsOf(parts);
   ASSIGN_OR_RETURN(BpeModel model, BpeModel::Create(std::move(parts.tables)));
   return std::make_unique<BpeTokenizer>(BpeTokenizer::Args{.name = std::move(parts.name),
                                                            .digest = std::move(parts.digest),
                                                            .model = std::move(model),
                                                            .splitter = std::move(splitter),
-                                                           .added = AddedTokens(std::move(added)),
+                                                           .added = std::move(added),
                                                            .texts = std::move(texts),
-                                                           .eod = eod});
+                                                           .eod = eod,
+                                                           .cuts = std::move(cuts)});
 }
 
 }  // namespace mt::data

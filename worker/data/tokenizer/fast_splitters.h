@@ -15,6 +15,10 @@ inline constexpr std::string_view kLlama3Pattern =
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// Each number character by itself, and each run of them: what the tokenizers library's Digits does.
+inline constexpr std::string_view kDigitPattern = R"(\p{N})";
+inline constexpr std::string_view kDigitsPattern = R"(\p{N}+)";
+
 // The end of the piece that begins at `begin`; begin < end, and [begin, end) is valid UTF-8.
 using FastSplitter = const char* (*)(const char* begin, const char* end);
 

@@ -19,6 +19,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string_view name() const override { return "byte"; }
   int64_t vocab_size() const override { return 257; }
   int32_t eod() const override { return 256; }
+  Cuts cuts() const override { return {.rule = CutRule::kAnywhere}; }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
     ids->reserve(ids->size() + text.size());
@@ -47,21 +48,26 @@ class NullTokenizer final : public Tokenizer {
   std::string_view name() const override { return "null"; }
   int64_t vocab_size() const override { return vocab_size_; }
   int32_t eod() const override { return static_cast<int32_t>(vocab_size_ - 1); }
+  Cuts cuts() const override { return {.rule = CutRule::kSpace}; }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
+    const char* const first = text.data();
     for (;;) {
       const size_t begin = text.find_first_not_of(kSpace);
       if (begin == std::string_view::npos) return OkStatus();
       text.remove_prefix(begin);
       const std::string_view word = text.substr(0, text.find_first_of(kSpace));
+      const int64_t offset = text.data() - first;
       text.remove_prefix(word.size());
       int64_t id = 0;
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
       if (error != std::errc() || end != word.data() + word.size()) {
-        return base::InvalidArgument("'{}' is no token id: the null tokenizer reads decimal ids",
-                                     word.substr(0, 32));
+        return ErrorAt(offset,
+                       fmt::format("'{}' is no token id: the null tokenizer reads decimal ids",
+                                   word.substr(0, 32)));
       }
-      if (id < 0 || id >= vocab_size_) return OutOfVocabulary(id, vocab_size_);
+      if (id < 0 || id >= vocab_size_)
+        return ErrorAt(offset, base::Message(OutOfVocabulary(id, vocab_size_)));
       ids->push_back(static_cast<int32_t>(id));
     }
   }

@@ -5,15 +5,17 @@
 #include <array>
 #include <dlfcn.h>
 #include <filesystem>
+#include <malloc.h>
 #include <utility>
 
-#include "worker/data/tokenizer/bpe_model.h"
+#include "common/base/mutex.h"
 #include "worker/data/tokenizer/sentencepiece_module/interface.h"
 
 namespace mt::data {
 namespace {
 
 constexpr char kModule[] = "libmt_sentencepiece.so";
+constexpr size_t kTrimAboveBytes = size_t{256} << 10;
 using ErrorBuffer = std::array<char, 512>;
 
 StatusOr<std::string> FindModule() {
@@ -48,10 +50,139 @@ const StatusOr<const MtSentencePieceFunctions*>& Module() {
   return module;
 }
 
+// A message of protobuf, field by field; it ends where it is damaged.
+class Fields {
+ public:
+  explicit Fields(std::string_view message) : left_(message) {}
+
+  bool Next() {
+    uint64_t tag = 0;
+    if (!Varint(&tag)) return false;
+    field_ = tag >> 3;
+    number_ = 0;
+    text_ = {};
+    switch (tag & 7) {
+      case 0:
+        return Varint(&number_);
+      case 1:
+        return Take(8);
+      case 2:
+        return Varint(&number_) && Take(number_);
+      case 5:
+        return Take(4);
+      default:
+        return false;
+    }
+  }
+  uint64_t field() const { return field_; }
+  uint64_t number() const { return number_; }
+  std::string_view text() const { return text_; }
+  bool damaged() const { return !left_.empty(); }
+
+ private:
+  bool Take(uint64_t bytes) {
+    if (bytes > left_.size()) return false;
+    text_ = left_.substr(0, bytes);
+    left_.remove_prefix(bytes);
+    return true;
+  }
+  bool Varint(uint64_t* value) {
+    *value = 0;
+    for (size_t i = 0; i < left_.size() && i < 10; ++i) {
+      const auto byte = static_cast<unsigned char>(left_[i]);
+      *value |= static_cast<uint64_t>(byte & 0x7FU) << (7 * i);
+      if (byte >= 0x80) continue;
+      left_.remove_prefix(i + 1);
+      return true;
+    }
+    return false;
+  }
+
+  std::string_view left_, text_;
+  uint64_t field_ = 0, number_ = 0;
+};
+
+// One piece for what the library writes for a space, none over it, and none of white space.
+bool PiecesEndAtSpaces(std::string_view model) {
+  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  bool has_space = false;
+  Fields fields(model);
+  while (fields.Next()) {
+    if (fields.field() != 1) continue;
+    Fields piece(fields.text());
+    while (piece.Next()) {
+      if (piece.field() != 1) continue;
+      std::string_view text = piece.text();
+      has_space |= text == kSpaceMark;
+      while (text.starts_with(kSpaceMark)) text.remove_prefix(kSpaceMark.size());
+      if (text.find(kSpaceMark) != std::string_view::npos) return false;
+      if (text.find_first_of(" \t\r\n") != std::string_view::npos) return false;
+    }
+  }
+  return has_space && !fields.damaged();
+}
+
+// A text that begins is normalized as one that goes on behind a space, and only the space: blanks
+// and line ends become one space, those at a text's ends go, and one is put before it. The numbers
+// are those of sentencepiece_model.proto; absent flags are true.
+bool TextsBeginAsTheyGoOn(std::string_view normalizer) {
+  bool usual = false;
+  Fields fields(normalizer);
+  while (fields.Next()) {
+    if (fields.field() == 1) usual = fields.text() == "nmt_nfkc" || fields.text() == "nmt_nfkc_cf";
+    const bool flag = fields.field() >= 3 && fields.field() <= 5;
+    if (flag && fields.number() == 0) return false;
+  }
+  return usual && !fields.damaged();
+}
+
+// BPE whose spaces come before words. A unigram model's choice depends on sums over all of a text.
+bool MergesWithinWords(std::string_view trainer) {
+  bool bpe = false;
+  Fields fields(trainer);
+  while (fields.Next()) {
+    if (fields.field() == 3) bpe = fields.number() == 2;
+    if (fields.field() == 24 && fields.number() != 0) return false;
+  }
+  return bpe && !fields.damaged();
+}
+
+Cuts CutsOfModel(std::string_view model) {
+  bool merges = false, begins = false;
+  Fields fields(model);
+  while (fields.Next()) {
+    if (fields.field() == 2) merges = MergesWithinWords(fields.text());
+    if (fields.field() == 3) begins = TextsBeginAsTheyGoOn(fields.text());
+  }
+  if (!merges || !begins || !PiecesEndAtSpaces(model)) return {};
+  return {.rule = CutRule::kAfterWord};
+}
+
+// What is encoded at one time: a thread waits until its text has room beside those of others.
+class BytesAtOnce {
+ public:
+  void Take(size_t bytes) {
+    const base::MutexLock lock(&mutex_);
+    while (taken_ > 0 && taken_ + bytes > kMaxSentencePieceBytes) returned_.Wait(&mutex_);
+    taken_ += bytes;
+  }
+  void Return(size_t bytes) {
+    const base::MutexLock lock(&mutex_);
+    taken_ -= bytes;
+    returned_.NotifyAll();
+  }
+
+ private:
+  base::Mutex mutex_;
+  base::CondVar returned_;
+  size_t taken_ GUARDED_BY(mutex_) = 0;
+};
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const MtSentencePieceFunctions* functions, void* model, std::string digest)
-      : functions_(functions), model_(model), digest_(std::move(digest)) {}
+  SentencePieceTokenizer(const MtSentencePieceFunctions* functions, void* model, std::string digest,
+                         Cuts cuts)
+      : functions_(functions), model_(model), digest_(std::move(digest)), cuts_(std::move(cuts)) {}
   ~SentencePieceTokenizer() override { functions_->free(model_); }
   SentencePieceTokenizer(const SentencePieceTokenizer&) = delete;
   SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
@@ -59,27 +190,31 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string_view name() const override { return "sentencepiece"; }
   std::string digest() const override { return digest_; }
   int64_t vocab_size() const override { return functions_->size(model_); }
+  Cuts cuts() const override { return cuts_; }
   int32_t eod() const override {
     const int32_t eos = functions_->eos(model_);
     return eos < 0 ? kNoEod : eos;
   }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
-    if (text.size() > kMaxPieceBytes) {
-      return base::InvalidArgument(
-          "a text of {} bytes, more than the {} that sentencepiece is given at once: divide it "
-          "into documents",
-          text.size(), kMaxPieceBytes);
+    if (text.size() > kMaxSentencePieceBytes) {
+      return ErrorAt(
+          0, fmt::format("a text of {} bytes, more than the {} that sentencepiece is given at "
+                         "once: divide it into documents",
+                         text.size(), kMaxSentencePieceBytes));
     }
     ErrorBuffer error{};
     const auto take = [](void* sink, const int32_t* from, size_t count) {
       auto* const to = static_cast<std::vector<int32_t>*>(sink);
       to->insert(to->end(), from, from + count);
     };
-    if (functions_->encode(model_, text.data(), text.size(), take, ids,
-                           {error.data(), error.size()})) {
-      return OkStatus();
-    }
+    at_once_.Take(text.size());
+    const bool encoded = functions_->encode(model_, text.data(), text.size(), take, ids,
+                                            {error.data(), error.size()});
+    // Each thread's arena would keep what its largest text took.
+    if (text.size() > kTrimAboveBytes) (void)malloc_trim(0);
+    at_once_.Return(text.size());
+    if (encoded) return OkStatus();
     return base::InvalidArgument("sentencepiece: {}", error.data());
   }
 
@@ -104,6 +239,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   const MtSentencePieceFunctions* const functions_;
   void* const model_;
   const std::string digest_;
+  const Cuts cuts_;
+  mutable BytesAtOnce at_once_;
 };
 
 }  // namespace
@@ -115,7 +252,8 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePiece(std::string_view model, s
   void* const loaded = functions->load(model.data(), model.size(), {error.data(), error.size()});
   if (loaded == nullptr)
     return base::InvalidArgument("not a SentencePiece model: {}", error.data());
-  return std::make_unique<SentencePieceTokenizer>(functions, loaded, std::move(digest));
+  return std::make_unique<SentencePieceTokenizer>(functions, loaded, std::move(digest),
+                                                  CutsOfModel(model));
 }
 
 }  // namespace mt::data

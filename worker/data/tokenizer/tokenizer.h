@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,19 @@
 #include "common/base/status.h"
 
 namespace mt::data {
+
+// Where a long text may be cut so that the ids of its parts are those of the whole.
+enum class CutRule {
+  kNowhere,    // it is encoded as a whole
+  kAnywhere,   // a token is a byte
+  kSpace,      // before white space: tokens are words
+  kAfterWord,  // between a letter or digit of ASCII and a space, and behind a line end that stands
+               // alone between what is no white space: no piece that BPE merges within spans them
+};
+struct Cuts {
+  CutRule rule = CutRule::kNowhere;
+  std::vector<std::string> whole{};  // texts that no cut may divide
+};
 
 // eod() of a tokenizer that names no end-of-document token.
 inline constexpr int32_t kNoEod = -1;
@@ -23,12 +37,20 @@ class Tokenizer {
   // Digest of the files that it was made from, 32 hex digits; "" for bytes and ids, which have
   // none.
   virtual std::string digest() const { return ""; }
+  virtual Cuts cuts() const { return {}; }
   // Appends the ids of `text` to `ids`. kInvalidArgument for text that has none: words that are no
-  // ids (null), a piece above kMaxPieceBytes (by its offset).
+  // ids (null), a piece above kMaxPieceBytes; by ErrorAt.
   virtual Status Encode(std::string_view text, std::vector<int32_t>* ids) const = 0;
   // The text of `ids`; EOD of bytes and ids becomes "<eod>", elsewhere the token's own text.
   // kInvalidArgument for ids outside [0, vocab_size) or without a token.
   virtual StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;
 };
+
+// kInvalidArgument of one place in a text: "at offset 7: what".
+Status ErrorAt(int64_t offset, std::string_view what);
+// The offset of such an error; nullopt of others.
+std::optional<int64_t> OffsetOf(const Status& error);
+// The same error as one of a text that begins `bytes` earlier; others as they are.
+Status Moved(const Status& error, int64_t bytes);
 
 }  // namespace mt::data

@@ -1,6 +1,7 @@
 // Ranges become one table of a byte per code point: a megabyte, of which text touches a few pages.
 #include "worker/data/tokenizer/unicode.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -25,6 +26,19 @@ std::vector<CharClass> MakeClasses() {
   return classes;
 }
 
+constexpr uint32_t kBlockBits = 8;
+
+// By code point >> kBlockBits: whether some of the block have stand-ins, so that most text needs no
+// search.
+std::vector<bool> MakeStandInBlocks() {
+  std::vector<bool> blocks(kCodePoints >> kBlockBits);
+  for (const StandIn& range : StandIns()) {
+    for (uint32_t block = range.first >> kBlockBits; block <= range.last >> kBlockBits; ++block)
+      blocks[block] = true;
+  }
+  return blocks;
+}
+
 // Bytes of the valid code point at the front, 0 where there is none (RFC 3629 section 4).
 size_t CodePointBytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -46,6 +60,16 @@ size_t CodePointBytes(std::string_view text) {
 const CharClass* CharClasses() {
   static const std::vector<CharClass> classes = MakeClasses();
   return classes.data();
+}
+
+uint32_t StandInOf(uint32_t code) {
+  static const std::vector<bool> blocks = MakeStandInBlocks();
+  if (!blocks[code >> kBlockBits]) return code;
+  const std::span<const StandIn> ranges = StandIns();
+  const auto behind = std::ranges::upper_bound(ranges, code, {}, &StandIn::first);
+  if (behind == ranges.begin()) return code;
+  const StandIn& range = *(behind - 1);
+  return code <= range.last ? range.code : code;
 }
 
 void AppendUtf8(uint32_t code, std::string* out) {

@@ -1,5 +1,5 @@
 // What splitting text needs of Unicode: classes of code points, and where bytes are UTF-8. The
-// tables are those of Unicode 14.0.0, whatever the machine. Pure; thread-safe.
+// tables are those of Unicode 16.0.0, whatever the machine. Pure; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace mt::data {
 
-inline constexpr std::string_view kUnicodeVersion = "14.0.0";
+inline constexpr std::string_view kUnicodeVersion = "16.0.0";
 inline constexpr uint32_t kCodePoints = 0x110000;
 
 struct CodeRange {
@@ -18,6 +18,15 @@ struct CodeRange {
 };
 std::span<const CodeRange> LetterRanges();
 std::span<const CodeRange> NumberRanges();
+
+// For each of [first, last]: a code point of the same general category and as many bytes of UTF-8
+// that PCRE2 knows as Unicode 16 does, if its tables are of 14, 15 or 16.
+struct StandIn {
+  uint32_t first, last, code;
+};
+std::span<const StandIn> StandIns();
+// The stand-in of a code point; where it needs none, itself.
+uint32_t StandInOf(uint32_t code);
 
 // \p{L}, \p{N} and \s (White_Space) exclude each other.
 enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };

@@ -106,4 +106,19 @@ Status Vocabulary::FillTokens(const std::unordered_map<int32_t, std::string_view
   return OkStatus();
 }
 
+Status Vocabulary::FillTexts(const std::unordered_map<int32_t, std::string_view>& named,
+                             BpeTables* tables) const {
+  tables->tokens.assign(static_cast<size_t>(max_id_) + 1, "");
+  for (const auto& [spelled, id] : ids_) {
+    if (spelled.empty()) return base::InvalidArgument("token {} has no text", id);
+    const auto other = named.find(id);
+    if (other != named.end() && other->second != spelled) {
+      return base::InvalidArgument("id {} is that of two tokens: \"{}\" and \"{}\"", id,
+                                   Shown(spelled), Shown(other->second));
+    }
+    tables->tokens[static_cast<size_t>(id)] = spelled;
+  }
+  return OkStatus();
+}
+
 }  // namespace mt::data

@@ -1,5 +1,6 @@
-// A vocabulary as files spell it, in the byte alphabet, and the merges that name its tokens. Shared
-// by the readers of vocab.json and of tokenizer.json. Internal to worker/data/tokenizer. Pure.
+// A vocabulary as files spell it, most in the byte alphabet, and the merges that name its tokens.
+// Shared by the readers of vocab.json and of tokenizer.json. Internal to worker/data/tokenizer.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ class Vocabulary {
   // a token that the alphabet does not spell, and for an id that `named` gives another text.
   Status FillTokens(const std::unordered_map<int32_t, std::string_view>& named,
                     BpeTables* tables) const;
+  // The same for tokens that are texts as they are spelled.
+  Status FillTexts(const std::unordered_map<int32_t, std::string_view>& named,
+                   BpeTables* tables) const;
 
  private:
   std::unordered_map<std::string, int32_t> ids_;

@@ -1,15 +1,16 @@
 // The scanner of JSON lines against nlohmann/json: the same lines are refused and the same text is
-// found, whole or in parts of any size, and for tens of thousands of damaged lines. MT_LONG_TESTS:
-// forty times as many.
+// found, whole or in parts of any size, and for thousands of damaged lines (tests/fuzz_time.h).
 #include "worker/data/prepare/json_text.h"
 
-#include <cstdlib>
 #include <optional>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "tests/fuzz_time.h"
+#include "tests/worker/data/fuzz_corpus.h"
 
 namespace mt::data {
 namespace {
@@ -100,7 +101,9 @@ const char* const kLines[] = {
 };
 
 TEST(JsonTextTest, AgreesWithAParserInPartsOfAnySize) {
-  for (const std::string line : kLines) {
+  std::vector<std::string> lines(std::begin(kLines), std::end(kLines));
+  for (CorpusInput& input : Corpus("json_lines")) lines.push_back(std::move(input.bytes));
+  for (const std::string& line : lines) {
     for (size_t part = 1; part <= line.size() + 1; ++part) ExpectAsOracle(line, part);
   }
 }
@@ -143,13 +146,14 @@ std::string Mutate(const std::string& line, const std::string& other, std::mt199
 }
 
 TEST(JsonTextTest, DamagedLinesAreRefusedOrReadAsAParserDoes) {
-  const int rounds = std::getenv("MT_LONG_TESTS") == nullptr ? 400 : 16000;
-  std::mt19937_64 random(7);
-  for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
-    for (const char* line : kLines) {
-      const char* other = kLines[random() % std::size(kLines)];
-      ExpectAsOracle(Mutate(line, other, &random), 1 + random() % 40);
-    }
+  std::vector<std::string> lines(std::begin(kLines), std::end(kLines));
+  for (CorpusInput& input : Corpus("json_lines")) lines.push_back(std::move(input.bytes));
+  FuzzTime time(400 * std::ssize(lines), 7);
+  std::mt19937_64 random(time.seed());
+  while (time.Next()) {
+    const std::string& line = lines[random() % lines.size()];
+    const std::string& other = lines[random() % lines.size()];
+    ExpectAsOracle(Mutate(line, other, &random), 1 + random() % 40);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "tests/sanitized.h"
 #include "tests/worker/data/prepare/packed.h"
 #include "tests/worker/data/temp_data.h"
+#include "tests/worker/data/tokenizer/golden_files.h"
 #include "worker/data/prepare/partial_dataset.h"
 #include "worker/data/prepare/prepare.h"
 
@@ -50,6 +51,12 @@ class ResumeTest : public ::testing::Test {
     WriteText(args_.inputs.back(), text);
   }
 
+  // Tokens of another kind; "hf" merges within pieces, and long documents are cut between them.
+  void Use(const TokenizerConfig& config) {
+    tokenizer_ = *MakeTokenizer(config);
+    args_.tokenizer = tokenizer_.get();
+  }
+
   // What a run that nothing disturbs makes, under another name.
   std::pair<std::string, std::string> Undisturbed() {
     PrepareArgs args = args_;
@@ -74,11 +81,14 @@ class ResumeTest : public ::testing::Test {
 };
 
 TEST_F(ResumeTest, AnyNumberOfThreadsGivesTheSameBytes) {
-  for (const bool shuffle : {false, true}) {
+  for (const int kind : {0, 1, 2}) {
+    const bool shuffle = kind == 1;
+    if (kind == 2) Use({.type = "hf", .file = GoldenPath("llama3.json")});
     args_.shuffle_documents = shuffle;
     args_.threads = 1;
+    args_.batch_bytes = 1 << 10;
     const auto expected = Undisturbed();
-    EXPECT_GT(expected.first.size(), 400000U);
+    EXPECT_GT(expected.first.size(), kind == 2 ? 60000U : 400000U);
     for (const int threads : {2, 4}) {
       for (const size_t batch : {size_t{100}, size_t{4096}, size_t{1} << 20}) {
         args_.threads = threads;
@@ -149,8 +159,9 @@ TEST_F(ResumeTest, KilledRunsGoOnFromManyPoints) {
   const int kills = std::getenv("MT_LONG_TESTS") == nullptr ? 6 : 400;
   std::mt19937 random(11);
   int resumed = 0;
-  for (const bool shuffle : {false, true}) {
-    args_.shuffle_documents = shuffle;
+  for (const int kind : {0, 1, 2}) {
+    if (kind == 2) Use({.type = "hf", .file = GoldenPath("llama3.json")});
+    args_.shuffle_documents = kind == 1;
     const auto expected = Undisturbed();
     for (int kill = 0; kill < kills; ++kill) {
       Clear();
@@ -167,7 +178,7 @@ TEST_F(ResumeTest, KilledRunsGoOnFromManyPoints) {
       ExpectMade(expected);
     }
   }
-  EXPECT_GE(resumed, 2) << "those that killed themselves, at least";
+  EXPECT_GE(resumed, 3) << "those that killed themselves, at least";
 }
 
 // The record of each moment at which the pair is moved into place.
@@ -232,6 +243,11 @@ TEST_F(ResumeTest, OtherOptionsAndInputsAreRefused) {
               HasSubstr("had other options (tokenizer byte of 257 ids, separator "
                         "%, EOD 256; these are tokenizer byte of 257 ids, separator "
                         "%%, EOD 256)"));
+  // Earlier versions had other tables of characters, and told of none.
+  other = args_;
+  const auto hf = *MakeTokenizer({.type = "hf", .file = GoldenPath("llama3.json")});
+  other.tokenizer = hf.get();
+  EXPECT_THAT(refused(other), HasSubstr("), Unicode 16.0.0, separator %, EOD"));
   other = args_;
   other.inputs.pop_back();
   EXPECT_THAT(refused(other), HasSubstr("had other inputs"));

@@ -89,7 +89,7 @@ TEST_F(TextCutterTest, WholeFiles) {
   AddInput("another");
   for (const CutRule cut :
        {CutRule::kAnywhere, CutRule::kSpace, CutRule::kAfterWord, CutRule::kNowhere}) {
-    options_.cut = cut;
+    options_.cuts = {.rule = cut};
     Expect({"1:a text of some words\nand lines\n", "1:", "1:another"});
   }
 }
@@ -101,7 +101,7 @@ TEST_F(TextCutterTest, Separators) {
   options_.rule = DocumentRule::kSeparator;
   options_.separator = "%%";
   for (const CutRule cut : {CutRule::kAnywhere, CutRule::kSpace, CutRule::kNowhere}) {
-    options_.cut = cut;
+    options_.cuts = {.rule = cut};
     Expect({"2:first of two\nrecord %%\n", "6: %%\nsecond\n", "9:last %%", "1:%%%\n",
             "1:no end\n%%x\n"});
   }
@@ -116,7 +116,7 @@ TEST_F(TextCutterTest, JsonLines) {
   options_.rule = DocumentRule::kJsonLines;
   options_.jsonl_key = "text";
   for (const CutRule cut : {CutRule::kAnywhere, CutRule::kAfterWord, CutRule::kNowhere}) {
-    options_.cut = cut;
+    options_.cuts = {.rule = cut};
     Expect({"1:a\xC3\xA9 longer one of some words", "4:", "6:the end\n", "1:x"});
   }
 }
@@ -133,25 +133,63 @@ TEST_F(TextCutterTest, LongLinesThatAreBadAreNamed) {
 TEST_F(TextCutterTest, WhatCannotBeCutHasALimit) {
   AddInput("short");
   AddInput(std::string(1000, 'x'));
-  options_.cut = CutRule::kNowhere;
+  options_.tokenizer = "sentencepiece";
+  options_.cuts = {.rule = CutRule::kNowhere};
   options_.batch_bytes = 16;
   options_.most_document_bytes = 500;
   Documents documents;
   const Status status = Read({}, &documents);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(base::Message(status), HasSubstr("1:1: a document of more than"));
+  EXPECT_THAT(base::Message(status), HasSubstr("1:1: at offset 0: the document goes on for more"));
+  EXPECT_THAT(base::Message(status), HasSubstr("sentencepiece has to see all of it at once"));
   options_.most_document_bytes = 1024;
   documents = {};
   EXPECT_TRUE(Read({}, &documents).ok());
 }
 
+// Behind what could be cut, as far as that was.
+TEST_F(TextCutterTest, TheLimitIsToldByItsOffset) {
+  options_.tokenizer = "hf";
+  options_.cuts = {.rule = CutRule::kAfterWord};
+  options_.batch_bytes = 16;
+  options_.most_document_bytes = 500;
+  AddInput("words, and\nmore of them " + std::string(1000, 'x'));
+  AddInput("{\"text\": \"\"}\n{\"text\": \"some w\\u006Frds " + std::string(1000, 'x') + "\"}");
+  Documents documents;
+  EXPECT_THAT(base::Message(Read({}, &documents)), HasSubstr("0:1: at offset 23: the document"));
+  options_.rule = DocumentRule::kJsonLines;
+  options_.jsonl_key = "text";
+  documents = {};
+  const Status status = Read({.file = 1}, &documents);
+  EXPECT_THAT(base::Message(status), HasSubstr("1:2: at offset 10: the document"));
+  EXPECT_THAT(base::Message(status), HasSubstr("no place where its tokens by hf surely end"));
+}
+
 TEST(DocumentCutTest, CutsWhereNoTokenSpans) {
-  EXPECT_EQ(LastCut("some words", CutRule::kAnywhere), 10U);
-  EXPECT_EQ(LastCut("some words", CutRule::kSpace), 4U);
-  EXPECT_EQ(LastCut("some words.  ", CutRule::kAfterWord), 4U);
-  EXPECT_EQ(LastCut("  x", CutRule::kAfterWord), 0U);
-  EXPECT_EQ(LastCut("\xC3\xA9 x", CutRule::kAfterWord), 0U);
-  EXPECT_EQ(LastCut("some words", CutRule::kNowhere), 0U);
+  EXPECT_EQ(LastCut("some words", {.rule = CutRule::kAnywhere}), 10U);
+  EXPECT_EQ(LastCut("some words", {.rule = CutRule::kSpace}), 4U);
+  EXPECT_EQ(LastCut("some words", {}), 0U);
+  const auto after_word = [](std::string_view text, std::vector<std::string> whole = {}) {
+    return LastCut(text, {.rule = CutRule::kAfterWord, .whole = std::move(whole)});
+  };
+  EXPECT_EQ(after_word("some words.  "), 4U);
+  EXPECT_EQ(after_word("  x"), 0U);
+  EXPECT_EQ(after_word("\xC3\xA9 x"), 0U);
+  // A line end alone, between what is no white space for sure.
+  EXPECT_EQ(after_word("\xE4\xB8\xAD\n\xE6\x96\x87"), 4U);
+  EXPECT_EQ(after_word("a.\nb"), 3U);
+  for (const std::string_view text :
+       {"a.\n", "\na", "a.\n\nb", "a.\r\nb", "a.\n b", "a.\n\xC2\xA0", "a.\n\xE3\x80\x80",
+        "a.\n\xE3", "a.\n\xE2\x80\xA9", "\xE3\x80\x80\na", "\xC2\x85\na", "\xE2\x80\x83\na"}) {
+    EXPECT_EQ(after_word(text), 0U) << text;
+  }
+  EXPECT_EQ(after_word("\xE3\x80\x82\na"), 4U) << "an ideographic full stop is none";
+  // Texts that stay whole, also where their end is not here yet.
+  EXPECT_EQ(after_word("one two three", {"o thr"}), 3U);
+  EXPECT_EQ(after_word("one two", {"e two or more"}), 0U);
+  EXPECT_EQ(after_word("one two", {"e twx", " two"}), 3U);
+  EXPECT_EQ(after_word("a.\nb", {".\n"}), 3U);
+  EXPECT_EQ(after_word("a.\nb", {"\nb"}), 0U);
 }
 
 }  // namespace

