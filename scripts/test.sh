@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds and tests. Usage: test.sh [--checks | --full | --full=PART]
 #   (nothing)   build cuda-release where nvcc is found, else cpu-release; run every test
-#   --checks    format, clang-tidy, checks of the sources, asan-ubsan on all unit tests, tsan on the pure folders
+#   --checks    format, clang-tidy, checks of the sources, asan-ubsan on all unit tests and, for 30 s, on the fuzzers side by side
+#               (MT_FUZZ_SECONDS; 300 s with --full), tsan on the pure folders
 #   --full      everything above, with the long forms of the fault tests; each file compiled by itself (cpu-debug)
 #   --full=PART one part of that, at most 80 minutes on 2 cores: tests (all but what follows, in their long forms), fault (the fault
 #               trials alone), kills (the random kills alone), processors (what computes, under each core type of OpenBLAS that this
@@ -18,6 +19,8 @@ begun_ns=$(date +%s%N)
 stage=""
 tested=() # files of results
 core_type="" # of OpenBLAS, where it is not the machine's own
+fuzz_seconds=${MT_FUZZ_SECONDS:-}
+unset MT_FUZZ_SECONDS # the tests' own runs read a fixed number of inputs
 threads="" # of a rank, where it is not one
 export MT_TEST_RUN="$$-$(date +%s)" # in the environment of all that is started here (left_programs.py)
 
@@ -140,8 +143,17 @@ run_checks() { # options of lint.sh
   # One process more than cores, since some tests wait.
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     run_ctest build/asan-ubsan -j $((jobs + 1)) -LE 'e2e|numeric|fault|gpu|lint'
+  run_fuzzers build/asan-ubsan "${fuzz_seconds:-$([[ ${1:-} == --full ]] && echo 300 || echo 30)}"
   build_tsan
   run_ctest build/tsan -j $((jobs + 1)) -L tsan
+}
+
+run_fuzzers() { # folder, seconds
+  begin fuzzers
+  ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 bash scripts/fuzz.sh "$1" "$2" && return 0
+  echo "failed: fuzzers of ${1#build/}" >> build/failed.txt
+  end ": failed"
+  return 1
 }
 
 # Only the pure folders' test programs: gRPC itself is not instrumented.

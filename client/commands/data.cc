@@ -21,6 +21,8 @@ ExitCode ShowWritten(const std::vector<data::WrittenDataset>& written,
                      const GlobalOptions& options) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const data::WrittenDataset& one : written) {
+    for (const std::string& note : one.notes)
+      std::fprintf(stderr, "mtctl: note: %s\n", note.c_str());
     if (!IsStructured(options.output)) {
       std::printf("%s.{bin,idx}: %lld documents, %lld tokens (%s)\n", one.prefix.c_str(),
                   static_cast<long long>(one.documents), static_cast<long long>(one.tokens),

@@ -20,7 +20,7 @@ std::string TypeName(data::TokenType type);
 // As Complain, with the code for files where the code would blame the server: all that fails here
 // is a disk.
 ExitCode ComplainOfFiles(const Status& status);
-// Prints data sets that were written: a line each, or one object each.
+// Prints data sets that were written: a line each, or one object each; their notes on stderr.
 ExitCode ShowWritten(const std::vector<data::WrittenDataset>& written,
                      const GlobalOptions& options);
 

@@ -1,13 +1,17 @@
 // `mtctl data merge`, `split` and `import`: data sets made of other ones.
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/byte_progress.h"
 #include "client/commands/data.h"
+#include "client/commands/tokenizer_flags.h"
 #include "worker/data/token_files/import_shards.h"
 #include "worker/data/token_files/rearrange.h"
+#include "worker/data/tokenizer.h"
 
 namespace mt::client {
 namespace {
@@ -34,6 +38,37 @@ template <class Args>
 void AddOutput(CLI::App* command, Args* args, const char* help) {
   command->add_option("--output", args->output, help)->required();
   command->add_flag("--overwrite", args->overwrite, "Replace existing outputs");
+}
+
+struct ImportFlags {
+  data::ImportArgs args;
+  bool eod_begins = false;
+  bool eod_ends = false;
+  std::string token_type;
+  data::TokenizerConfig tokenizer;
+};
+
+// What the flags say made the ids; nullopt where they say nothing.
+StatusOr<std::optional<data::TokenizerRecord>> ImportedBy(const ImportFlags& flags) {
+  data::TokenizerConfig config = flags.tokenizer;
+  SettleTokenizerFlags("", &config);
+  if (config.type.empty()) return std::optional<data::TokenizerRecord>();
+  // Elsewhere it bounds the ids alone.
+  if (data::TypeOfName(config.type) == "null") config.vocab_size = flags.args.vocab_size;
+  ASSIGN_OR_RETURN(const data::TokenizerRecord record, data::RecordOf(config, nullptr));
+  return std::optional<data::TokenizerRecord>(record);
+}
+
+ExitCode RunImport(const ImportFlags& flags, const GlobalOptions& options) {
+  data::ImportArgs args = flags.args;
+  if (flags.eod_begins || flags.eod_ends) args.eod_begins = flags.eod_begins;
+  if (!flags.token_type.empty())
+    args.raw_type = flags.token_type == "u16" ? data::TokenType::kU16 : data::TokenType::kI32;
+  auto tokenizer = ImportedBy(flags);
+  if (!tokenizer.ok()) return Complain(tokenizer.status());
+  args.tokenizer = *std::move(tokenizer);
+  return Run(args, options, "importing",
+             [](const data::ImportArgs& given) { return One(data::ImportShards(given)); });
 }
 
 }  // namespace
@@ -68,33 +103,38 @@ void AddDataSplit(const CommandContext& context) {
 }
 
 void AddDataImport(const CommandContext& context) {
-  CLI::App* command =
-      context.app->add_subcommand("import", "Make a data set of llm.c's or nanoGPT's .bin shards");
-  auto args = std::make_shared<data::ImportArgs>();
-  auto type = std::make_shared<std::string>("u16");
-  command->add_option("--input", args->inputs, "Shards, in their order")
+  CLI::App* command = context.app->add_subcommand(
+      "import", "Make a data set of token files of llm.c, nanoGPT or datatrove");
+  auto flags = std::make_shared<ImportFlags>();
+  data::ImportArgs* args = &flags->args;
+  command
+      ->add_option("--input", args->inputs,
+                   "Shards (.bin) or .ds files, in their order; what datatrove wrote beside a .ds "
+                   "is read with it")
       ->required()
       ->expected(1, -1);
   command
       ->add_option("--eod", args->eod,
-                   "Id that stands between documents, 50256 of GPT-2 (default: one document per "
-                   "shard)")
+                   "Id that stands between documents, 50256 of GPT-2 (default: the tokenizer's; "
+                   "without one, and without a .ds.index, each shard is a document)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-  command->add_flag("--eod-begins", args->eod_begins,
-                    "It begins a document, as llm.c's scripts have it, instead of ending it");
-  command->add_option("--token-type", *type, "Of shards without a header: u16 or u32")
-      ->check(CLI::IsMember({"u16", "u32"}))
-      ->capture_default_str();
-  command->add_option("--vocab-size", args->vocab_size, "Ids must be below it")
+  auto* begins = command->add_flag("--eod-begins", flags->eod_begins,
+                                   "It begins a document (default of llm.c's shards)");
+  command
+      ->add_flag("--eod-ends", flags->eod_ends, "It ends a document (default of all other shards)")
+      ->excludes(begins);
+  command
+      ->add_option("--token-type", flags->token_type,
+                   "Of shards that do not say it: u16 or u32 (default: u16)")
+      ->check(CLI::IsMember({"u16", "u32"}));
+  command
+      ->add_option("--vocab-size", args->vocab_size,
+                   "Ids must be below it (default: the tokenizer's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  AddOutput(command, args.get(), "Prefix of the .bin and .idx written");
+  AddTokenizerFiles(command, &flags->tokenizer);
+  AddOutput(command, args, "Prefix of the .bin and .idx written");
   command->callback([=, options = context.options, run = context.run] {
-    *run = [=] {
-      data::ImportArgs all = *args;
-      all.raw_type = *type == "u16" ? data::TokenType::kU16 : data::TokenType::kI32;
-      return Run(all, *options, "importing",
-                 [](const data::ImportArgs& given) { return One(data::ImportShards(given)); });
-    };
+    *run = [=] { return RunImport(*flags, *options); };
   });
 }
 

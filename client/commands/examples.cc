@@ -105,8 +105,9 @@ constexpr Examples kExamples[] = {
       "data split text_document --shares 1,1 --output half -o json"}},
     {"data import",
      {"data import --input train.bin --eod 50256 --output text_document",
-      "data import --input a.bin b.bin --eod 50256 --eod-begins --output text_document",
-      "data import --input ids.bin --token-type u32 --output text_document"}},
+      "data import --input a.bin b.bin --vocab vocab.json --merges merges.txt --output "
+      "text_document",
+      "data import --input a.ds b.ds --tokenizer tokenizer.json --output text_document"}},
     {"dev", {"dev up --data-root data", "dev status", "dev down"}},
     {"context",
      {"context set lab --endpoint head:7070 --namespace team", "context use lab", "context list"}},

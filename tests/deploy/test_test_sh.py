@@ -40,6 +40,19 @@ if str(looks) in (fake / "left").read_text().split():
 """
 
 
+# A program of GoogleTest whose test of the name in $BAD ends as the words of $HOW say.
+FUZZER = """#!/bin/sh
+test=${1#--gtest_filter=}
+echo "seed 7: MT_FUZZ_SEED=7 repeats these inputs"
+case "$test:$HOW" in
+  *"$BAD:crash") echo "AddressSanitizer: heap-buffer-overflow"; exit 1 ;;
+  *"$BAD:gone") echo "[  PASSED  ] 0 tests."; exit 0 ;;
+esac
+echo "$MT_FUZZ_SECONDS rounds of seed 7"
+echo "[  PASSED  ] 1 test."
+"""
+
+
 class TestShTest(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="mttest-"))
@@ -50,6 +63,7 @@ class TestShTest(unittest.TestCase):
         for name in ("test.sh", "failed_tests.py", "soak.py", "costly_steps.py"):
             shutil.copy(SCRIPTS / name, scripts)
         for path, text in {"scripts/setup.sh": "exit 0\n", "scripts/preset.sh": "echo cuda-release\n", "scripts/lint.sh": LINT,
+                           "scripts/fuzz.sh": 'echo "$* ${MT_FUZZ_SECONDS:-}" > "$FAKE/fuzz"; exit ${FUZZ:-0}\n',
                            "scripts/left_programs.py": LEFT, "scripts/processors.py": "print('Haswell SkylakeX')\n",
                            "bin/cmake": "#!/bin/sh\nexit 0\n", "bin/ctest": CTEST}.items():
             (self.dir / path).write_text(text)
@@ -64,6 +78,7 @@ class TestShTest(unittest.TestCase):
         done = subprocess.run(["bash", str(self.dir / "scripts/test.sh"), *args], capture_output=True, text=True, timeout=60, check=False,
                               env=dict(os.environ, PATH=f"{self.dir}/bin:{os.environ['PATH']}", FAKE=str(fake), **env))
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.fuzzed = (fake / "fuzz").read_text().split() if (fake / "fuzz").exists() else []
         self.calls = [path.read_text() for path in sorted(fake.glob("ran*"), key=lambda path: int(path.name[3:]))]
         return done.stdout
 
@@ -141,6 +156,16 @@ class TestShTest(unittest.TestCase):
         self.assertIn("  build of cuda-release\n", text)
         self.assertTrue(text.rstrip().endswith("lint: failed"), text)
 
+    def test_the_checks_run_the_fuzzers_for_some_time(self):
+        for option, given, seconds in (("--checks", {}, "30"), ("--full=checks", {}, "300"), ("--checks", {"MT_FUZZ_SECONDS": "5"}, "5")):
+            text = self.run_it(option, **given)
+            self.assertEqual(self.fuzzed, ["build/asan-ubsan", seconds], "and the tests' own runs are told nothing")
+            self.assertRegex(text, r"\d s  tests of asan-ubsan\n +\d+ s  fuzzers\n")
+        text = self.run_it("--checks", code=1, FUZZ="1")
+        self.assertTrue(text.rstrip().endswith("fuzzers: failed\nfailed: fuzzers of asan-ubsan"), text)
+        self.run_it()
+        self.assertEqual(self.fuzzed, [])
+
     def test_the_checks_tell_what_took_longest_of_all_that_they_do(self):
         log = self.dir / "build/asan-ubsan/.ninja_log"
         log.parent.mkdir(parents=True)
@@ -153,6 +178,33 @@ class TestShTest(unittest.TestCase):
                                     "     2.5 s  tests of tsan: e2e.A", "     2.5 s  tests of asan-ubsan: e2e.A"])
         self.assertEqual(len(told), 10)
         self.assertIn("-LE e2e|numeric|fault|gpu|lint", self.calls[0])
+
+
+class FuzzShTest(unittest.TestCase):
+    def fuzz(self, bad="", how="", programs=("mt_data_token_files_test", "mt_data_prepare_test", "mt_tokenizer_fuzz_test")):
+        with tempfile.TemporaryDirectory(prefix="mttest-") as build:
+            (pathlib.Path(build) / "bin").mkdir()
+            for program in programs:
+                path = pathlib.Path(build) / "bin" / program
+                path.write_text(FUZZER)
+                path.chmod(0o755)
+            return subprocess.run(["bash", str(SCRIPTS / "fuzz.sh"), build, "3"], capture_output=True, text=True, timeout=60, check=False,
+                                  env=dict(os.environ, BAD=bad, HOW=how))
+
+    def test_all_of_them_run_and_what_fails_is_told(self):
+        done = self.fuzz()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        names = [line.split()[0] for line in done.stdout.splitlines()]
+        self.assertIn("IdxFuzzTest.DamagedFilesAreRefusedOrRead", names)
+        self.assertEqual(done.stdout.count("3 rounds of seed 7"), len(names))
+        done = self.fuzz(bad="HfFiles", how="crash")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("TokenizerFuzzTest.HfFiles failed (status 1)", done.stdout)
+        self.assertIn("MT_FUZZ_SEED=7", done.stdout)
+        self.assertIn("AddressSanitizer: heap-buffer-overflow", done.stdout)
+        self.assertIn("TokenizerFuzzTest.Records", done.stdout, "the others go on")
+        self.assertEqual(self.fuzz(bad="Records", how="gone").returncode, 1, "a test that is no more")
+        self.assertEqual(self.fuzz(programs=("mt_data_prepare_test",)).returncode, 1, "a program that was not built")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 // Validates header, sequences and documents of the .idx against both file sizes, so that reads need
-// only the CHECKs of their own arguments. Integers are little-endian and unaligned.
+// only the CHECKs of their own arguments. Integers are little-endian and unaligned. DeepSpeed's own
+// indexed data sets have the same magic and layout but other codes of types.
 #include "worker/data/indexed_dataset.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
+#include <optional>
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
@@ -34,6 +36,29 @@ int64_t TokenAt(const std::byte* source, size_t i) {
   T token;
   std::memcpy(&token, source + i * sizeof(T), sizeof(T));
   return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
+}
+
+// What a code means in DeepSpeed's own table where it means something else in Megatron's; ids of
+// u32 and u64 are read as signed ones, which hold every id of a vocabulary.
+std::optional<TokenType> DeepSpeedType(uint8_t code) {
+  if (code == 6) return TokenType::kU16;
+  if (code == 7) return TokenType::kI32;
+  if (code == 8) return TokenType::kI64;
+  return std::nullopt;
+}
+
+// Whether the first tokens can be ids. A float of 4 bytes from 1.0 on is at least kFloatOne as an
+// integer, ids of 2 bytes read by eights are larger yet, and no vocabulary comes near it.
+template <class T>
+bool BeginsWithIds(std::string_view bin) {
+  constexpr size_t kLooks = 4096;
+  constexpr int64_t kFloatOne = 0x3F800000;
+  const auto* source = reinterpret_cast<const std::byte*>(bin.data());
+  for (size_t i = 0; i < std::min(kLooks, bin.size() / sizeof(T)); ++i) {
+    const int64_t id = TokenAt<T>(source, i);
+    if (id < 0 || id >= kFloatOne) return false;
+  }
+  return true;
 }
 
 // Maps one of the two files; a missing one gets a message that explains the pair.
@@ -84,14 +109,6 @@ Status IndexedDataset::ParseHeader() {
     return base::InvalidArgument("{}: .idx version {}, this program reads version {}", idx_path_,
                                  version, kIndexVersion);
   }
-  const auto code = LoadAt<uint8_t>(header + 17, 0);
-  token_type_ = static_cast<TokenType>(code);
-  if (SizeOf(token_type_) == 0) {
-    return base::InvalidArgument(
-        "{}: token type code {} is not an integer type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16); "
-        "write the token ids as integers",
-        idx_path_, code);
-  }
   const auto n = LoadAt<uint64_t>(header + 18, 0);
   const auto d = LoadAt<uint64_t>(header + 26, 0);
   // Bounds first, so that the product below cannot overflow.
@@ -118,7 +135,44 @@ Status IndexedDataset::ParseHeader() {
   lengths_ = header + kIdxHeaderBytes;
   offsets_ = lengths_ + 4 * num_sequences_;
   documents_ = offsets_ + 8 * num_sequences_;
-  return OkStatus();
+  return SettleType(LoadAt<uint8_t>(header + 17, 0));
+}
+
+bool IndexedDataset::FillsBin(int64_t token_bytes) const {
+  // The last sequence first: it tells the widths apart at once, unless it is empty.
+  const int64_t last = num_sequences_ - 1;
+  if (last >= 0 && byte_offset(last) != bin_bytes() - length(last) * token_bytes) return false;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < num_sequences_; ++i) {
+    if (length(i) < 0) return false;
+    tokens += length(i);
+  }
+  return bin_bytes() % token_bytes == 0 && bin_bytes() / token_bytes == tokens;
+}
+
+Status IndexedDataset::SettleType(uint8_t code) {
+  token_type_ = static_cast<TokenType>(code);
+  const std::optional<TokenType> other = DeepSpeedType(code);
+  // Without a token u16 is as good, and what other writers of empty pairs mean.
+  const bool may_be_other = other && (token_type_ != TokenType::kU16 || bin_bytes() > 0);
+  if (may_be_other && FillsBin(SizeOf(*other))) {
+    const bool ids = *other == TokenType::kU16 ||
+                     (*other == TokenType::kI32 ? BeginsWithIds<int32_t>(bin_.view())
+                                                : BeginsWithIds<int64_t>(bin_.view()));
+    if (ids) {
+      token_type_ = *other;
+      log::Info("an .idx with DeepSpeed's codes of types",
+                {{"path", idx_path_}, {"code", int{code}}, {"type", Name(*other)}});
+    }
+  }
+  if (SizeOf(token_type_) > 0) return OkStatus();
+  return base::InvalidArgument(
+      "{}: token type code {} is not an integer type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16{}); "
+      "write the token ids as integers",
+      idx_path_, code,
+      other ? fmt::format("; DeepSpeed's {} is not what the {} bytes of the .bin hold",
+                          code == 6 ? "u16" : "u32", bin_bytes())
+            : "");
 }
 
 Status IndexedDataset::CheckSequences() {
@@ -134,6 +188,7 @@ Status IndexedDataset::CheckSequences() {
           "at {}) is impossible: damaged; {}",
           idx_path_, i, tokens, begin, token_bytes, previous_end, kMakeAgain);
     }
+    spaced_by_8_ = spaced_by_8_ && begin == 8 * num_tokens_;
     const int64_t bytes = tokens * token_bytes;
     if (begin > bin_bytes || bytes > bin_bytes - begin) {
       return base::DataLoss(
@@ -154,6 +209,13 @@ Status IndexedDataset::CheckSequences() {
 Status IndexedDataset::CheckExtent(int64_t named) const {
   const int64_t token_bytes = SizeOf(token_type_);
   const int64_t bin_bytes = static_cast<int64_t>(bin_.size());
+  // DeepSpeed's u64, which do not fill the .bin; its gaps are nothing that u16 would have.
+  if (token_type_ == TokenType::kU16 && spaced_by_8_ && named > 2 * num_tokens_) {
+    return base::DataLoss(
+        "{}: {} bytes, but the .idx places its {} tokens as ids of 8 bytes (u64 in DeepSpeed's "
+        "codes): truncated, or the two files do not belong together; {}",
+        bin_path_, bin_bytes, num_tokens_, kMakeAgain);
+  }
   if (bin_bytes == named) return OkStatus();
   for (const int64_t width : {2, 4, 8}) {
     if (named / token_bytes * width != bin_bytes) continue;

@@ -1,8 +1,8 @@
-// Reads a Megatron indexed data set, `<prefix>.idx` and `<prefix>.bin` (FORMAT.md). Both files are
-// mapped, so the ranks of a node share one copy in the page cache. Open validates everything that
-// later reads rely on: no read leaves the files, whatever they contain, nor does one end the
-// process where a file is cut or written over meanwhile. Immutable after Open; all methods are
-// thread-safe.
+// Reads a Megatron indexed data set, `<prefix>.idx` and `<prefix>.bin` (FORMAT.md), or one with
+// DeepSpeed's codes of types. Both files are mapped, so the ranks of a node share one copy in the
+// page cache. Open validates everything that later reads rely on: no read leaves the files,
+// whatever they contain, nor does one end the process where a file is cut or written over
+// meanwhile. Immutable after Open; all methods are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -78,6 +78,11 @@ class IndexedDataset {
   IndexedDataset() = default;
   // The steps of Open: validate the header, then sequences, then documents.
   Status ParseHeader();
+  // Sets the type that the header's code means: Megatron's, or DeepSpeed's where that one fits the
+  // .bin. kInvalidArgument for what is no integer.
+  Status SettleType(uint8_t code);
+  // Whether all tokens of so many bytes, and the last sequence, end where the .bin does.
+  bool FillsBin(int64_t token_bytes) const;
   Status CheckSequences();
   // `named`: bytes of the .bin up to the end of the last sequence.
   Status CheckExtent(int64_t named) const;
@@ -106,6 +111,7 @@ class IndexedDataset {
   int64_t num_document_entries_ = 0;
   int64_t num_tokens_ = 0;
   int32_t max_length_ = 0;
+  bool spaced_by_8_ = true;  // sequences begin where they would with ids of 8 bytes
   // Pointers into idx_. They are not aligned, because the header has 34 bytes, so values are loaded
   // with memcpy.
   const std::byte* lengths_ = nullptr;    // i32 [num_sequences]

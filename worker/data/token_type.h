@@ -13,7 +13,9 @@ enum class TokenType : uint8_t {
   kI16 = 3,
   kI32 = 4,
   kI64 = 5,
-  kF64 = 6,  // 6 and 7 were swapped between Megatron versions; both are refused as token types
+  // 6 and 7 were swapped between Megatron versions; both are refused as token types. DeepSpeed's
+  // own data sets have u16, u32 and u64 under 6, 7 and 8 (IndexedDataset tells them by sizes).
+  kF64 = 6,
   kF32 = 7,
   kU16 = 8,
 };

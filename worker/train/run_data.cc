@@ -86,6 +86,7 @@ Status NameMissingData(const Status& status) {
 StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   const JobSpec& job = *args.job;
   const auto& eval = job.training().eval();
+  if (!job.data().mock()) RETURN_IF_ERROR(SayEmptyPairs(args.data_root, job));
   ASSIGN_OR_RETURN(data::DataSourceArgs source, SourceArgs(args));
   source.valid_samples =
       data::ValidSamplesAsked(args.course.steps, eval.every_iters(), eval.iters(),

@@ -1,37 +1,43 @@
-// Token shards of other trainers made into an indexed data set: llm.c's (a header of 256 i32: magic
-// 20240520 version 1 with u16 ids, magic 20240801 version 7 with u32 ids) and nanoGPT's (ids
-// without a header). The header, not the name, tells which.
+// Token files of other trainers (shard.h) made into an indexed data set: those of llm.c, nanoGPT
+// and datatrove.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "worker/data/token_files/rearrange.h"
 #include "worker/data/token_type.h"
+#include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
 
 struct ImportArgs {
   std::vector<std::string> inputs{};  // in this order; one width of ids
   std::string output{};
-  // Of files without a header: kU16, or kI32 for u32.
-  TokenType raw_type = TokenType::kU16;
-  // The id that stands between documents; below 0: each shard is one document.
+  // Of files that do not say it: kU16, or kI32 for u32; u16 where it is not given.
+  std::optional<TokenType> raw_type{};
+  // The id that stands between documents; below 0: the tokenizer's, of files that have no index of
+  // documents, and without one each shard is one document.
   int64_t eod = -1;
-  // It begins a document, as in llm.c's shards, instead of ending it, as in nanoGPT's.
-  bool eod_begins = false;
-  int64_t vocab_size = 0;  // ids must be below; 0: not checked
+  // It begins a document instead of ending it; where not given, by what made the shard: llm.c's
+  // begins them.
+  std::optional<bool> eod_begins{};
+  int64_t vocab_size = 0;  // ids must be below; 0: the tokenizer's, else not checked
+  // What made the ids: left beside the data, with `eod` where that is given.
+  std::optional<TokenizerRecord> tokenizer{};
   bool overwrite = false;
   CopyProgress progress{};
 };
 
-// A document goes on from shard to shard where an EOD divides them. Blocks until done; an error
-// leaves no output, and names file, byte and id. kInvalidArgument for a header of another version,
-// widths that differ and ids outside of the vocabulary; kDataLoss for a shard that is shorter than
-// its header says or ends within an id; kAlreadyExists.
+// Where a file has an index of documents they end there, and at `eod` too where that is given. Else
+// a document goes on from shard to shard where an EOD divides them. Shards without ids are left
+// out, with a note. Blocks until done; an error leaves no output, and names file, byte and id.
+// kInvalidArgument for widths that differ, ids outside of the vocabulary and an EOD that the
+// tokenizer does not have; kAlreadyExists; else the errors of OpenShard.
 StatusOr<WrittenDataset> ImportShards(const ImportArgs& args);
 
 }  // namespace mt::data

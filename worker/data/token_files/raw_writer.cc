@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <limits>
+#include <system_error>
 #include <unistd.h>
 
 #include "common/base/files.h"
@@ -50,7 +51,7 @@ Status RawWriter::EndSequence() {
   return OkStatus();
 }
 
-Status RawWriter::Finish() {
+Status RawWriter::Finish(const std::optional<TokenizerRecord>& record) {
   RETURN_IF_ERROR(bin_.Sync());
   const IdxWriter::Shape shape = {
       .type = type_, .sequences = num_sequences(), .document_entries = num_documents() + 1};
@@ -58,7 +59,10 @@ Status RawWriter::Finish() {
   for (const int32_t length : lengths_) RETURN_IF_ERROR(idx.AddSequence(length));
   for (const int64_t document : documents_) RETURN_IF_ERROR(idx.AddDocumentEntry(document));
   RETURN_IF_ERROR(idx.Finish());
-  return PublishPair(bin_path_, idx_path_, prefix_);
+  std::error_code ignored;
+  std::filesystem::remove(RecordPath(prefix_), ignored);
+  RETURN_IF_ERROR(PublishPair(bin_path_, idx_path_, prefix_));
+  return record ? WriteTokenizerRecord(prefix_, *record) : OkStatus();
 }
 
 }  // namespace mt::data

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "common/base/status.h"
 #include "worker/data/output_file.h"
 #include "worker/data/token_type.h"
+#include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
 
@@ -29,8 +31,11 @@ class RawWriter {
   // Ends it. kInvalidArgument if it has 2^31 tokens or more.
   Status EndSequence();
   void EndDocument() { documents_.push_back(num_sequences()); }
-  // Syncs both files and moves them into place.
-  Status Finish();
+  // Hands to the kernel what was appended: a disk that is full is told here at the latest.
+  Status Flush() { return bin_.Flush(); }
+  // Syncs both files and moves them into place. An old record of a tokenizer goes before they
+  // appear and the new one comes after them, as prepare does.
+  Status Finish(const std::optional<TokenizerRecord>& record);
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t num_documents() const { return static_cast<int64_t>(documents_.size()) - 1; }

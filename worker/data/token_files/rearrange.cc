@@ -7,9 +7,11 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "worker/data/indexed_dataset.h"
 #include "worker/data/token_files/raw_writer.h"
+#include "worker/data/token_files/tally.h"
 #include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
@@ -32,14 +34,6 @@ Status CopyDocuments(const IndexedDataset& from, int64_t begin, int64_t end, Raw
 }
 
 using Record = std::optional<TokenizerRecord>;
-
-// Removes an old record before the data appear and writes the new one after them, as prepare does.
-Status FinishWithRecord(const std::string& prefix, const Record& record, RawWriter* writer) {
-  std::error_code ignored;
-  std::filesystem::remove(RecordPath(prefix), ignored);
-  RETURN_IF_ERROR(writer->Finish());
-  return record ? WriteTokenizerRecord(prefix, *record) : OkStatus();
-}
 
 // The record that all of them have; none where one has none.
 StatusOr<Record> CommonRecord(const std::vector<std::string>& prefixes) {
@@ -88,35 +82,61 @@ WrittenDataset Written(const std::string& prefix, TokenType type, const RawWrite
           .tokens = writer.num_tokens()};
 }
 
-}  // namespace
-
-StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args) {
-  if (args.inputs.empty()) return base::InvalidArgument("no data sets are given");
-  std::vector<std::shared_ptr<const IndexedDataset>> inputs;
+// What MergeDatasets joins. A rank of datatrove that had no documents leaves a pair of an empty
+// .bin and an .idx without entries, whose type and record mean nothing.
+struct Inputs {
+  std::vector<std::string> prefixes{};
+  std::vector<std::shared_ptr<const IndexedDataset>> data{};
   int64_t total_bytes = 0;
+  Tally left_out{};
+};
+
+StatusOr<Inputs> OpenInputs(const MergeArgs& args) {
+  if (args.inputs.empty()) return base::InvalidArgument("no data sets are given");
+  Inputs inputs;
   for (const std::string& prefix : args.inputs) {
     if (prefix == args.output)
       return base::InvalidArgument("{} is to be read and written: choose another output", prefix);
-    ASSIGN_OR_RETURN(inputs.emplace_back(), IndexedDataset::Open(prefix));
-    const TokenType type = inputs.back()->token_type();
-    total_bytes += inputs.back()->num_tokens() * SizeOf(type);
-    if (type != inputs.front()->token_type()) {
+    ASSIGN_OR_RETURN(auto data, IndexedDataset::Open(prefix));
+    if (data->num_documents() == 0) {
+      inputs.left_out.Add(prefix);
+      continue;
+    }
+    const TokenType type = data->token_type();
+    inputs.total_bytes += data->num_tokens() * SizeOf(type);
+    if (!inputs.data.empty() && type != inputs.data.front()->token_type()) {
       return base::InvalidArgument(
           "{} holds {} and {} {}: data sets of one type can be merged; they have different "
           "vocabularies, or were made by different tools",
-          prefix, Name(type), args.inputs.front(), Name(inputs.front()->token_type()));
+          prefix, Name(type), inputs.prefixes.front(), Name(inputs.data.front()->token_type()));
     }
+    inputs.prefixes.push_back(prefix);
+    inputs.data.push_back(std::move(data));
   }
-  ASSIGN_OR_RETURN(const Record record, CommonRecord(args.inputs));
-  const TokenType type = inputs.front()->token_type();
+  if (!inputs.data.empty()) return inputs;
+  return base::InvalidArgument("{}: none of the {} data sets has a document", args.inputs.front(),
+                               args.inputs.size());
+}
+
+}  // namespace
+
+StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args) {
+  ASSIGN_OR_RETURN(const Inputs inputs, OpenInputs(args));
+  ASSIGN_OR_RETURN(const Record record, CommonRecord(inputs.prefixes));
+  const TokenType type = inputs.data.front()->token_type();
   ASSIGN_OR_RETURN(const auto writer, RawWriter::Create(args.output, type, args.overwrite));
-  Counter counter(args.progress, total_bytes);
-  for (const auto& input : inputs) {
+  Counter counter(args.progress, inputs.total_bytes);
+  for (const auto& input : inputs.data) {
     RETURN_IF_ERROR(CopyDocuments(*input, 0, input->num_documents(), writer.get(),
                                   [&](int64_t bytes) { counter.Add(bytes); }));
   }
-  RETURN_IF_ERROR(FinishWithRecord(args.output, record, writer.get()));
-  return Written(args.output, type, *writer);
+  RETURN_IF_ERROR(writer->Finish(record));
+  WrittenDataset written = Written(args.output, type, *writer);
+  if (inputs.left_out.any()) {
+    written.notes.push_back(
+        fmt::format("left out, since without a document: {}", inputs.left_out.Paths()));
+  }
+  return written;
 }
 
 StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args) {
@@ -145,16 +165,24 @@ StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args) {
     if (std::filesystem::equivalent(prefix + ".bin", args.input + ".bin", ignored))
       return base::InvalidArgument("{} would be read and written: choose another output", prefix);
   }
-  std::vector<WrittenDataset> parts;
-  Counter counter(args.progress, input->num_tokens() * SizeOf(input->token_type()));
+  // No part appears before the tokens of all are written.
+  std::vector<std::unique_ptr<RawWriter>> writers;
   for (size_t part = 0; part + 1 < ends.size(); ++part) {
-    const std::string prefix = fmt::format("{}_{}", args.output, part);
-    ASSIGN_OR_RETURN(const auto writer,
-                     RawWriter::Create(prefix, input->token_type(), args.overwrite));
-    RETURN_IF_ERROR(CopyDocuments(*input, ends[part], ends[part + 1], writer.get(),
+    ASSIGN_OR_RETURN(auto writer, RawWriter::Create(fmt::format("{}_{}", args.output, part),
+                                                    input->token_type(), args.overwrite));
+    writers.push_back(std::move(writer));
+  }
+  Counter counter(args.progress, input->num_tokens() * SizeOf(input->token_type()));
+  for (size_t part = 0; part < writers.size(); ++part) {
+    RETURN_IF_ERROR(CopyDocuments(*input, ends[part], ends[part + 1], writers[part].get(),
                                   [&](int64_t bytes) { counter.Add(bytes); }));
-    RETURN_IF_ERROR(FinishWithRecord(prefix, record, writer.get()));
-    parts.push_back(Written(prefix, input->token_type(), *writer));
+    RETURN_IF_ERROR(writers[part]->Flush());
+  }
+  std::vector<WrittenDataset> parts;
+  for (size_t part = 0; part < writers.size(); ++part) {
+    const std::string prefix = fmt::format("{}_{}", args.output, part);
+    RETURN_IF_ERROR(writers[part]->Finish(record));
+    parts.push_back(Written(prefix, input->token_type(), *writers[part]));
   }
   return parts;
 }

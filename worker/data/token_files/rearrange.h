@@ -23,6 +23,7 @@ struct WrittenDataset {
   int64_t documents = 0;
   int64_t sequences = 0;
   int64_t tokens = 0;
+  std::vector<std::string> notes{};  // what was left out or is to be known; a sentence each
 };
 
 struct MergeArgs {
@@ -31,9 +32,9 @@ struct MergeArgs {
   bool overwrite = false;
   CopyProgress progress{};
 };
-// Blocks until it is done; an error leaves no output. Errors: those of IndexedDataset::Open;
-// kInvalidArgument where types or the tokenizers' records differ or the output is one of the
-// inputs; kAlreadyExists.
+// Blocks until it is done; an error leaves no output. Inputs without a document are left out, with
+// a note. Errors: those of IndexedDataset::Open; kInvalidArgument where types or the tokenizers'
+// records differ, no input has a document, or the output is one of the inputs; kAlreadyExists.
 StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args);
 
 struct DivideArgs {
@@ -44,8 +45,9 @@ struct DivideArgs {
   CopyProgress progress{};
 };
 // Part i ends at document round(D * sum of the first i shares), as a job's data.split does with
-// sequences. Blocks; each part is whole or not there. kInvalidArgument for shares that are not
-// positive or a part that would have no document; else as above.
+// sequences. Blocks; each part is whole or not there, and none appears before the tokens of all
+// are written. kInvalidArgument for shares that are not positive or a part that would have no
+// document; else as above.
 StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args);
 
 }  // namespace mt::data

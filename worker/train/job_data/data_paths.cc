@@ -1,11 +1,15 @@
 // Paths of a list file are taken as the job's own: relative to the data root.
 #include "worker/train/job_data/data_paths.h"
 
+#include <set>
 #include <utility>
 
 #include "common/base/files.h"
+#include "common/base/log.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/data/indexed_dataset.h"
+#include "worker/data/mapped_file.h"
 
 namespace mt::train {
 namespace {
@@ -32,10 +36,9 @@ StatusOr<data::DataPath> ReadList(const std::string& data_root, const std::strin
   return list;
 }
 
-}  // namespace
-
-StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrain::v1::JobSpec& job,
-                                    spec::Split split) {
+// All data sets of a split as the job names them.
+StatusOr<data::DataPath> NamedPath(const std::string& data_root, const megatrain::v1::JobSpec& job,
+                                   spec::Split split) {
   data::DataPath path;
   for (const spec::DataSource& source : spec::DataSources(job, split)) {
     if (!source.file.empty()) return ReadList(data_root, source.file);
@@ -43,6 +46,62 @@ StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrai
     path.push_back({.prefix = std::move(prefix), .weight = source.weight});
   }
   return path;
+}
+
+// An .idx without entries beside an empty .bin. Opened only where the sizes are those of one; what
+// is missing or damaged is for whoever reads it to tell.
+StatusOr<bool> IsEmptyPair(const std::string& prefix, const base::FileOpener& open) {
+  constexpr int64_t kIdxBytes = 42;
+  for (const auto& [ending, bytes] : {std::pair(".idx", kIdxBytes), {".bin", int64_t{0}}}) {
+    const std::string path = prefix + ending;
+    const auto fd = data::OpenFile(path, open);
+    if (!fd.ok()) return false;
+    const auto facts = data::FactsOf(*fd, path);
+    if (!facts.ok() || facts->bytes != bytes) return false;
+  }
+  ASSIGN_OR_RETURN(const auto data, data::IndexedDataset::Open(prefix, open));
+  return data->num_documents() == 0;
+}
+
+// A split's data sets with documents, and the others.
+struct Divided {
+  data::DataPath kept{};
+  data::DataPath left_out{};
+};
+
+StatusOr<Divided> DividedPath(const std::string& data_root, const megatrain::v1::JobSpec& job,
+                              spec::Split split) {
+  Divided out;
+  ASSIGN_OR_RETURN(data::DataPath path, NamedPath(data_root, job, split));
+  if (path.size() < 2) return Divided{.kept = std::move(path)};
+  for (const data::DataMember& member : path) {
+    ASSIGN_OR_RETURN(const bool empty, IsEmptyPair(member.prefix, spec::BelowRoot(data_root)));
+    (empty ? out.left_out : out.kept).push_back(member);
+  }
+  // Refused where it is opened, by its name.
+  if (out.kept.empty()) return Divided{.kept = std::move(path)};
+  return out;
+}
+
+}  // namespace
+
+StatusOr<data::DataPath> DataPathOf(const std::string& data_root, const megatrain::v1::JobSpec& job,
+                                    spec::Split split) {
+  ASSIGN_OR_RETURN(Divided divided, DividedPath(data_root, job, split));
+  return std::move(divided.kept);
+}
+
+Status SayEmptyPairs(const std::string& data_root, const megatrain::v1::JobSpec& job) {
+  std::set<std::string> said;
+  for (const spec::Split split : {spec::Split::kTrain, spec::Split::kValid, spec::Split::kTest}) {
+    ASSIGN_OR_RETURN(const Divided divided, DividedPath(data_root, job, split));
+    for (const data::DataMember& member : divided.left_out) {
+      if (!said.insert(member.prefix).second) continue;
+      log::Warn("a data set without documents is left out of the blend",
+                {{"prefix", member.prefix}, {"weight", member.weight.value_or(0)}});
+    }
+  }
+  return OkStatus();
 }
 
 data::SplitBy SplitByOf(const megatrain::v1::JobSpec& job) {

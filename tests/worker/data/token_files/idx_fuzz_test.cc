@@ -1,7 +1,6 @@
 // The reader of .idx files, given damaged and hostile ones: each is refused with a reason or read,
 // and what was read can be used to its last token. A crash, undefined behaviour (the sanitizers'
-// builds run this too) or a hang is a defect. MT_LONG_TESTS: forty times as many.
-#include <cstdlib>
+// builds run this too) or a hang is a defect. How many: tests/fuzz_time.h.
 #include <cstring>
 #include <limits>
 #include <random>
@@ -10,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fuzz_time.h"
+#include "tests/worker/data/fuzz_corpus.h"
 #include "tests/worker/data/temp_data.h"
 #include "worker/data/indexed_dataset.h"
 
@@ -52,6 +53,7 @@ bool ReadHostile(const std::string& idx, const std::string& bin) {
 
 class Damage {
  public:
+  explicit Damage(uint64_t seed) : random_(seed) {}
   std::string Apply(std::string bytes) {
     for (size_t changes = 1 + Below(3); changes > 0; --changes) Change(&bytes);
     return bytes;
@@ -94,23 +96,43 @@ class Damage {
     }
   }
 
-  std::mt19937_64 random_{5};
+  std::mt19937_64 random_;
 };
 
-TEST(IdxFuzzTest, DamagedFilesAreRefusedOrRead) {
+// Fourteen ids in five sequences.
+std::pair<std::string, std::string> SmallPair(TokenType type) {
   const TempDir dir;
-  const int rounds = std::getenv("MT_LONG_TESTS") == nullptr ? 5000 : 200000;
-  Damage damage;
-  int read = 0;
-  for (const TokenType type : {TokenType::kU8, TokenType::kU16, TokenType::kI64}) {
-    WriteDataset(dir.Path("d"), {3, 0, 9, 1, 1}, type, [](int64_t, int64_t t) { return t; });
-    const std::string idx = ReadText(dir.Path("d.idx"));
-    const std::string bin = ReadText(dir.Path("d.bin"));
-    ASSERT_TRUE(ReadHostile(idx, bin));
-    for (int round = 0; round < rounds && !testing::Test::HasFailure(); ++round)
-      read += ReadHostile(damage.Apply(idx), bin.substr(0, bin.size() - round % 2)) ? 1 : 0;
+  WriteDataset(dir.Path("d"), {3, 0, 9, 1, 1}, type, [](int64_t, int64_t t) { return t; });
+  return {ReadText(dir.Path("d.idx")), ReadText(dir.Path("d.bin"))};
+}
+
+TEST(IdxFuzzTest, TheCorpusIsRefusedOrRead) {
+  const std::string bin = SmallPair(TokenType::kU16).second;
+  for (const CorpusInput& input : Corpus("idx")) {
+    const bool read = ReadHostile(input.bytes, bin);
+    EXPECT_TRUE(read || input.name != "whole.hex");
+    EXPECT_FALSE(HasFailure()) << input.name;
   }
-  EXPECT_GT(read, 0) << "damage that no reader can see must be among it";
+}
+
+TEST(IdxFuzzTest, DamagedFilesAreRefusedOrRead) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const TokenType type : {TokenType::kU8, TokenType::kU16, TokenType::kI64}) {
+    pairs.push_back(SmallPair(type));
+    ASSERT_TRUE(ReadHostile(pairs.back().first, pairs.back().second));
+  }
+  const std::string bin = pairs[1].second;
+  for (CorpusInput& input : Corpus("idx")) pairs.emplace_back(std::move(input.bytes), bin);
+  FuzzTime time(20'000, 5);
+  Damage damage(time.seed());
+  int64_t read = 0;
+  while (time.Next()) {
+    // Half of them of the whole pairs.
+    const size_t turn = static_cast<size_t>(time.round());
+    const auto& [idx, tokens] = pairs[turn % 2 == 0 ? turn / 2 % 3 : turn / 2 % pairs.size()];
+    read += ReadHostile(damage.Apply(idx), tokens.substr(0, tokens.size() - turn / 2 % 2)) ? 1 : 0;
+  }
+  EXPECT_TRUE(read > 0 || time.round() < 100) << "damage that no reader can see must be among it";
 }
 
 }  // namespace

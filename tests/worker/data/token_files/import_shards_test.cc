@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "tests/worker/data/temp_data.h"
+#include "tests/worker/data/token_files/from_hex.h"
+#include "worker/data/tokenizer/tokenizer.h"
 
 namespace mt::data {
 namespace {
@@ -71,9 +73,9 @@ TEST_F(ImportShardsTest, NanoGptsIdsWithoutAHeader) {
                                       ElementsAre(4, 5, 9), ElementsAre(6)));
 }
 
+// Its scripts write the end-of-document id before each document, so that is what its header means.
 TEST_F(ImportShardsTest, LlmcsWithEodAtTheBeginning) {
   args_.eod = 9;
-  args_.eod_begins = true;
   AddShard(LlmcShard<uint16_t>(20240520, 1, {9, 1, 2, 9, 3}));
   AddShard(LlmcShard<uint16_t>(20240520, 1, {4, 9, 65535}));
   EXPECT_THAT(Imported(),
@@ -82,6 +84,61 @@ TEST_F(ImportShardsTest, LlmcsWithEodAtTheBeginning) {
   AddShard(LlmcShard<uint32_t>(20240801, 7, {9, 128000, 2}));
   EXPECT_THAT(Imported(), ElementsAre(ElementsAre(9, 128000, 2)));
   EXPECT_EQ(type_, TokenType::kI32);
+}
+
+TEST_F(ImportShardsTest, WhereAnEodStandsCanBeSaid) {
+  args_.eod = 9;
+  AddShard(LlmcShard<uint16_t>(20240520, 1, {1, 9, 2, 3, 9}));
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1), ElementsAre(9, 2, 3), ElementsAre(9)));
+  args_.eod_begins = false;
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 9), ElementsAre(2, 3, 9)));
+  WriteText(args_.inputs[0], Ids<uint16_t>({9, 1, 2, 9, 3}));
+  args_.eod_begins = true;
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(9, 1, 2), ElementsAre(9, 3)));
+}
+
+TEST_F(ImportShardsTest, ATokenizerGivesEodVocabularyAndRecord) {
+  AddShard(Ids<uint16_t>({1, 2, 9, 3, 9}));
+  args_.tokenizer = TokenizerRecord{.type = "hf", .digest = "d", .vocab_size = 10, .eod = 9};
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2, 9), ElementsAre(3, 9)));
+  EXPECT_EQ(*ReadTokenizerRecord(args_.output), args_.tokenizer);
+  // Another id of the same tokenizer, as prepare's --eod names one.
+  args_.eod = 2;
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2), ElementsAre(9, 3, 9)));
+  EXPECT_EQ((*ReadTokenizerRecord(args_.output))->eod, 2);
+  args_.eod = -1;
+  args_.tokenizer->eod = kNoEod;
+  EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2, 9, 3, 9)));
+  args_.tokenizer.reset();
+  Imported();
+  EXPECT_EQ(*ReadTokenizerRecord(args_.output), std::nullopt) << "the old one is gone";
+  for (const char* ending : {".bin", ".idx"}) std::filesystem::remove(args_.output + ending);
+  args_.tokenizer = TokenizerRecord{.type = "null", .vocab_size = 9, .eod = 8};
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                "id 9 at byte 4 is outside the vocabulary of 9");
+  args_.eod = 9;
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                "the end-of-document id 9 is none of null (9 tokens)");
+}
+
+// What litdata 0.2.76 wrote with TokensLoader (u16; i32) and without it: as raw ids they would be
+// the table's numbers among others.
+TEST_F(ImportShardsTest, ChunksOfLitdataAreRefused) {
+  AddShard("");
+  for (const char* chunk :
+       {"02000000100000001e0000002c00000001000200030004000500060007000200030004000500060007000800",
+        "010000000c000000200000000400000005000000300100000400000005000000",
+        "020000001000000028000000400000001400000001000000020000002d010000040000000500000014000000"
+        "02000000030000002e0100000400000005000000"}) {
+    WriteText(args_.inputs[0], FromHex(chunk));
+    ExpectRefused(absl::StatusCode::kInvalidArgument, "s0: a chunk of litdata, which is not read");
+  }
+  // A compressed one is known by the index beside it.
+  WriteText(args_.inputs[0], "(\xB5/\xFD..");
+  WriteText(dir_.Path("index.json"), R"({"chunks": [{"chunk_bytes": 44, "filename": "s0"}]})");
+  EXPECT_THAT(base::Message(ImportShards(args_).status()), HasSubstr("a chunk of litdata"));
+  WriteText(dir_.Path("index.json"), R"({"chunks": [{"chunk_bytes": 44, "filename": "s1"}]})");
+  EXPECT_TRUE(ImportShards(args_).ok());
 }
 
 TEST_F(ImportShardsTest, U32WithoutAHeader) {

@@ -140,6 +140,9 @@ TEST(RearrangeTest, RefusesWhatCannotWork) {
   EXPECT_THAT(divide({1, -1}), HasSubstr("positive"));
   EXPECT_THAT(divide({1000, 1}), HasSubstr("part 1 of 2 would have none of its 6 documents"));
   EXPECT_THAT(dir.Files(), ElementsAre("a.bin", "a.idx", "b.bin", "b.idx"));
+  WriteDocuments(dir.Path("p_1"), TokenType::kU16, SomeDocuments(1));
+  EXPECT_THAT(divide({1, 1}), HasSubstr("p_1.bin: exists already"));
+  EXPECT_THAT(dir.Files(), ElementsAre("a.bin", "a.idx", "b.bin", "b.idx", "p_1.bin", "p_1.idx"));
 }
 
 }  // namespace
