@@ -62,6 +62,13 @@ std::string NothingIsDivided(const v1::JobSpec& job) {
 std::string IsMock(const v1::JobSpec& job) {
   return If(job.data().mock(), "data.mock reads no files; leave it out");
 }
+std::string NothingRestarts(const v1::JobSpec& job) {
+  if (job.model().position() == v1::Model::POSITION_ALIBI)
+    return "model.position alibi counts distances, which do not restart; leave it out";
+  if (job.model().position() == v1::Model::POSITION_NONE)
+    return "model.position none has no positions; leave it out";
+  return IsMock(job);
+}
 std::string WithoutEvaluation(const v1::JobSpec& job) {
   return If(job.training().eval().every_iters() == 0,
             "training.eval.every_iters is 0; give it, or leave this out");
@@ -215,6 +222,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"data.cache", IsMock},
     {"data.allow_changed", IsMock},
     {"data.eod_mask_loss", IsMock},
+    {"data.reset_positions", NothingRestarts},
     {"data.loader_threads", IsMock},
     {"data.prefetch", Always},
     {"parallel.tensor", Always},

@@ -8,6 +8,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops/add_norm_loops.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/ops/row_positions.h"
 
 namespace mt::kernels::cpu {
 namespace {
@@ -38,24 +39,26 @@ void FillPartials(const Partials& partials, int64_t elements, const S** out) {
 template <class S>
 AddNormRows<S> Raw(const AddNormArgs& a) {
   const int64_t rows = a.residual_out.shape[0], h = a.residual_out.shape[1];
-  AddNormRows<S> raw{.h = h,
-                     .batch = a.batch,
-                     .residual = DataOrNull<S>(a.residual),
-                     .num_partials = a.partials.count,
-                     .rounded = a.partials.rounded,
-                     .bias = DataOrNull<S>(a.bias),
-                     .position_table = DataOrNull<S>(a.position_table),
-                     .positions = DataOrNull<int32_t>(a.positions),
-                     .dropout = Raw(a.dropout, rows, a.batch),
-                     .layer_norm = a.kind == NormKind::kLayerNorm,
-                     .one_plus = a.one_plus,
-                     .eps = static_cast<Compute<S>>(a.eps),
-                     .gain = DataOrNull<S>(a.gain),
-                     .shift = DataOrNull<S>(a.shift),
-                     .residual_out = a.residual_out.Data<S>(),
-                     .y = DataOrNull<S>(a.y),
-                     .mean = DataOrNull<Compute<S>>(a.mean),
-                     .rstd = DataOrNull<Compute<S>>(a.rstd)};
+  AddNormRows<S> raw{
+      .h = h,
+      .batch = a.batch,
+      .residual = DataOrNull<S>(a.residual),
+      .num_partials = a.partials.count,
+      .rounded = a.partials.rounded,
+      .bias = DataOrNull<S>(a.bias),
+      .position_table = DataOrNull<S>(a.position_table),
+      .positions = DataOrNull<int32_t>(a.positions),
+      .rows_per_position = a.position_table ? RowsPerPosition(a.positions, rows, a.batch) : a.batch,
+      .dropout = Raw(a.dropout, rows, a.batch),
+      .layer_norm = a.kind == NormKind::kLayerNorm,
+      .one_plus = a.one_plus,
+      .eps = static_cast<Compute<S>>(a.eps),
+      .gain = DataOrNull<S>(a.gain),
+      .shift = DataOrNull<S>(a.shift),
+      .residual_out = a.residual_out.Data<S>(),
+      .y = DataOrNull<S>(a.y),
+      .mean = DataOrNull<Compute<S>>(a.mean),
+      .rstd = DataOrNull<Compute<S>>(a.rstd)};
   FillPartials(a.partials, rows * h, raw.partials);
   return raw;
 }
@@ -119,7 +122,6 @@ void CpuAddNorm::AddNorm(Stream& /*stream*/, const AddNormArgs& a) const {
   CHECK(a.batch > 0 && rows % a.batch == 0) << rows << " rows, batch " << a.batch;
   if (a.residual) CHECK_EQ(a.residual.NumElements(), rows * h);
   if (a.bias) CHECK_EQ(a.bias.NumElements(), h);
-  if (a.position_table) CHECK_EQ(a.positions.NumElements() * a.batch, rows);
   if (a.gain) {
     CHECK(a.gain.NumElements() == h && a.y.NumElements() == rows * h &&
           a.rstd.NumElements() == rows);

@@ -6,6 +6,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops/rope_loops.h"
 #include "kernels/cpu/row_blocks.h"
+#include "kernels/ops/row_positions.h"
 
 namespace mt::kernels::cpu {
 namespace {
@@ -19,7 +20,6 @@ void CheckShape(const RotateShape& z, const Tensor& qkv) {
   if (z.table) {
     CHECK(z.table.shape[1] % 2 == 0 && z.table.shape[1] <= z.channels())
         << z.table.shape[1] << " rotated channels of " << z.channels();
-    CHECK_EQ(z.positions.NumElements() * z.batch, qkv.shape[0]);
   }
   CHECK_EQ(static_cast<bool>(z.q_gain), static_cast<bool>(z.k_gain));
   if (z.q_gain) CHECK(z.q_gain.NumElements() == z.d && z.k_gain.NumElements() == z.d);
@@ -32,7 +32,8 @@ void CheckKept(const RotateShape& z, const Tensor& input, const Tensor& rstd, in
 
 template <class S>
 RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
-  return {.batch = z.batch,
+  const int64_t rows = qkv.shape[0];
+  return {.rows_per_position = z.table ? RowsPerPosition(z.positions, rows, z.batch) : z.batch,
           .a = z.a,
           .g = z.g,
           .d = z.d,

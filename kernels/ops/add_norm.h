@@ -55,9 +55,11 @@ struct AddNormArgs {
   Tensor residual;    // [R, h], or absent (before the first layer)
   Partials partials;  // each [R, h]
   Tensor bias;        // [h] or absent
-  // [S, h] or absent: row positions[r / b] is added to the branch before dropout.
+  // [S, h] or absent: a row of it is added to the branch before dropout.
   Tensor position_table;
-  Tensor positions;   // i32 [R / b], read with position_table only
+  // Rows of position_table, read with it only: i32 [R / b], or i32 [R], each row's own
+  // (row_positions.h). They may restart at documents; those of the mask count through the sample.
+  Tensor positions;
   int64_t batch = 1;  // b
   Dropout dropout;
   NormKind kind = NormKind::kLayerNorm;

@@ -22,6 +22,8 @@ struct EmbeddingGatherArgs {
 
 // Adds dy to the gradients of the word embedding and of the position embedding. The data loader
 // sorts the tokens on the host, so that no atomics are needed and the sums have a fixed order.
+// Positions that each row has of its own, since they restart at documents, it sorts alike: the
+// gradient of their table is a call with that table as dtable and positions as tokens.
 struct EmbeddingScatterArgs {
   Tensor dy;  // [T, h]
   // i32 [T]: rows of dy sorted by token id, ties in ascending row order.
@@ -38,7 +40,8 @@ struct EmbeddingScatterArgs {
   // Accumulator type [v, h]; added to, never overwritten (the caller zeroes it, or with tied
   // weights the output head has written it).
   Tensor dtable;
-  Tensor positions;   // i32 [s], rows of the position table; absent without learned positions
+  // i32 [s], rows of the position table, equal for all samples; absent without learned positions.
+  Tensor positions;
   int64_t batch = 0;  // b: row = s_index * b + b_index
   Tensor dposition;   // accumulator type [S, h]; added to; absent without learned positions
 };

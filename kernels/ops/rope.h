@@ -49,14 +49,16 @@ void FillRopeTable(const RopeConfig& config, const Tensor& table);
 
 // Operands and sizes that the rotation and its gradient share.
 struct RotateShape {
-  int64_t batch = 1;  // b: row = s_index * b + b_index
+  int64_t batch = 1;  // b: row = s_index * b + b_index; read with positions [s] only
   int64_t a = 0, g = 0, d = 0;
   // Number of real channels of heads that are stored with padding; 0: all d. Padding channels are
   // zero in q, k, their gradients and the gains, and stay zero. The norm's mean is over the real
   // channels only.
   int64_t logical_d = 0;
   Tensor table;  // accumulator type [P, r], in device memory; absent: no rotation (QK norm alone)
-  Tensor positions;       // i32 [s], rows of the table; read with `table` only
+  // Rows of the table, read with `table` only: i32 [s], or i32 [T], each row's own
+  // (row_positions.h).
+  Tensor positions;
   Tensor q_gain, k_gain;  // [d], shared by all query and all key heads; both absent: no QK norm
   bool one_plus = false;  // the gains are stored as g and applied as 1 + g
 

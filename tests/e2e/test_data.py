@@ -299,7 +299,8 @@ class DataJobTest(ServiceTest):
     def run_job(self, name, path, tokenizer):
         """Its end, and the vocabulary that its checkpoint tells."""
         self.mtctl("submit", "-f", str(self.job_file), "--set", f"name={name}", "--set", f"data.path={path}", "--set",
-                   f"data.tokenizer={tokenizer}", "--set", "data.eod_mask_loss=true", "--wait", check=False)
+                   f"data.tokenizer={tokenizer}", "--set", "data.eod_mask_loss=true", "--set", "data.reset_positions=true",
+                   "--wait", check=False)
         found = sorted(self.folder(name).glob("step-*/manifest.json"))
         vocabulary = json.loads(found[-1].read_text())["job"]["spec"]["model"]["vocab_size"] if found else None
         return self.job(name), vocabulary

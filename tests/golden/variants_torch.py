@@ -150,8 +150,10 @@ def rope_frequencies(c):
 def rotate(c, x):
     """x [b, heads, s, d]; the first half of the rotated channels pairs with the second."""
     angles = torch.outer(torch.arange(SEQ, dtype=torch.float64), rope_frequencies(c))
+    if "position_ids" in c:  # of positions_torch.py: [s, b]
+        angles = angles[c["position_ids"].T].unsqueeze(1)
     cos, sin = angles.cos(), angles.sin()
-    half = cos.shape[1]
+    half = cos.shape[-1]
     first, second, rest = x.split([half, half, c["head_dim"] - 2 * half], -1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
 
@@ -219,7 +221,8 @@ def loss_sum(c, p, tokens, labels, weights):
     """Sum over tokens of weight * cross-entropy, from parameters p."""
     x = F.embedding(tokens, p["embedding.word.weight"])
     if c["position"] == "learned":
-        x = x + p["embedding.position.weight"].unsqueeze(1)
+        table = p["embedding.position.weight"]
+        x = x + (table[c["position_ids"]] if "position_ids" in c else table.unsqueeze(1))
     for i in range(c["layers"]):
         prefix = f"layers.{i}."
         y = norm(c, p, prefix + "norm1", x)

@@ -51,6 +51,11 @@ Status BlendedDataset::Read(int64_t sample, std::span<int32_t> tokens,
   return members_[static_cast<size_t>(drawn.member)]->Read(drawn.sample, tokens, weights);
 }
 
+std::optional<int32_t> BlendedDataset::PositionsRestartBehind(int64_t sample) const {
+  const BlendSample drawn = draw_.At(sample);
+  return members_[static_cast<size_t>(drawn.member)]->PositionsRestartBehind(drawn.sample);
+}
+
 std::vector<int64_t> BlendedDataset::ConsumedByMember(int64_t samples) const {
   return draw_.Taken(std::min(samples, num_samples()));
 }
@@ -62,10 +67,19 @@ JoinedDataset::JoinedDataset(Members members) : members_(std::move(members)), fi
 
 Status JoinedDataset::Read(int64_t sample, std::span<int32_t> tokens,
                            std::span<float> weights) const {
+  const size_t member = MemberOf(sample);
+  return members_[member]->Read(sample - first_[member], tokens, weights);
+}
+
+std::optional<int32_t> JoinedDataset::PositionsRestartBehind(int64_t sample) const {
+  const size_t member = MemberOf(sample);
+  return members_[member]->PositionsRestartBehind(sample - first_[member]);
+}
+
+size_t JoinedDataset::MemberOf(int64_t sample) const {
   CHECK(sample >= 0 && sample < num_samples()) << "sample " << sample;
   const auto next = std::upper_bound(first_.begin(), first_.end(), sample);
-  const auto member = static_cast<size_t>(next - first_.begin()) - 1;
-  return members_[member]->Read(sample - first_[member], tokens, weights);
+  return static_cast<size_t>(next - first_.begin()) - 1;
 }
 
 }  // namespace mt::data

@@ -22,6 +22,7 @@ class BlendedDataset final : public Dataset {
   int64_t num_samples() const override { return draw_.num_samples(); }
   int64_t seq_length() const override { return members_[0]->seq_length(); }
   Status Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const override;
+  std::optional<int32_t> PositionsRestartBehind(int64_t sample) const override;
   const IndexRecord& record() const override { return record_; }
   std::vector<int64_t> ConsumedByMember(int64_t samples) const override;
 
@@ -39,9 +40,13 @@ class JoinedDataset final : public Dataset {
   int64_t num_samples() const override { return first_.back(); }
   int64_t seq_length() const override { return members_[0]->seq_length(); }
   Status Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const override;
+  std::optional<int32_t> PositionsRestartBehind(int64_t sample) const override;
   const IndexRecord& record() const override { return record_; }
 
  private:
+  // Index of the member that has the sample (CHECK that one has it).
+  size_t MemberOf(int64_t sample) const;
+
   const std::vector<std::shared_ptr<const Dataset>> members_;
   std::vector<int64_t> first_;  // number of each member's first sample, and of all
   IndexRecord record_;

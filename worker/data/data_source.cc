@@ -163,7 +163,8 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
                              .split_text = divided ? SplitText(args_.split, args_.split_by) : "",
                              .vocab_size = args_.vocab_size,
                              .cache_dir = args_.cache_dir,
-                             .no_loss_behind = args_.no_loss_behind});
+                             .no_loss_behind = args_.no_loss_behind,
+                             .positions_restart_behind = args_.positions_restart_behind});
 }
 
 StatusOr<DatasetPtr> Opener::Blend(const DataPath& path, const Wanted& wanted) {

@@ -54,6 +54,9 @@ struct DataSourceArgs {
   bool whole_valid = false;  // the whole validation split besides
   // Labels behind an input of this id have weight 0; empty: none (data.eod_mask_loss).
   std::optional<int32_t> no_loss_behind{};
+  // Positions behind an input of this id begin again at 0; empty: they count through each sample
+  // (data.reset_positions).
+  std::optional<int32_t> positions_restart_behind{};
   bool allow_changed = false;  // of the tokens, under the run (data.allow_changed)
 };
 // A number of samples that means one whole epoch of the split.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,12 +23,18 @@ class Dataset {
   // where it is padding. May block on disk. kInvalidArgument if a token is outside the vocabulary.
   virtual Status Read(int64_t sample, std::span<int32_t> tokens,
                       std::span<float> weights) const = 0;
+  // The id behind which positions of this sample, 0 <= sample < num_samples(), begin again at 0;
+  // empty: they count through the sample.
+  virtual std::optional<int32_t> PositionsRestartBehind(int64_t sample) const;
   // Everything that determines the order of the samples; saved in checkpoints.
   virtual const IndexRecord& record() const = 0;
   // How many samples of each member of a blend are among the first `samples`; empty: no blend.
   virtual std::vector<int64_t> ConsumedByMember(int64_t samples) const;
 };
 
+inline std::optional<int32_t> Dataset::PositionsRestartBehind(int64_t /*sample*/) const {
+  return std::nullopt;
+}
 inline std::vector<int64_t> Dataset::ConsumedByMember(int64_t /*samples*/) const { return {}; }
 
 }  // namespace mt::data

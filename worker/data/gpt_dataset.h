@@ -27,6 +27,7 @@ class GptDataset final : public Dataset {
     std::string cache_dir{};   // empty: the index stays in memory
     // Labels behind an input of this id have weight 0; empty: none.
     std::optional<int32_t> no_loss_behind{};
+    std::optional<int32_t> positions_restart_behind{};  // Dataset::PositionsRestartBehind
   };
   // Loads or builds the sample index; blocks meanwhile. Errors are those of PlanIndex, with the
   // split and the data set named.
@@ -35,6 +36,9 @@ class GptDataset final : public Dataset {
   int64_t num_samples() const override { return index_->num_samples(); }
   int64_t seq_length() const override { return args_.request.seq_length; }
   Status Read(int64_t sample, std::span<int32_t> tokens, std::span<float> weights) const override;
+  std::optional<int32_t> PositionsRestartBehind(int64_t /*sample*/) const override {
+    return args_.positions_restart_behind;
+  }
   const IndexRecord& record() const override { return record_; }
   const SampleIndex& index() const { return *index_; }
 

@@ -56,7 +56,7 @@ StatusOr<std::unique_ptr<Loader>> Loader::Create(Args args) {
 
 Loader::Loader(Args args)
     : args_(std::move(args)),
-      empty_(EmptyMicrobatch(args_.dataset->seq_length(), args_.micro_batch_size)),
+      empty_(EmptyMicrobatch(args_.dataset->seq_length(), args_.micro_batch_size, args_.parts)),
       num_microbatches_(CountMicrobatches(args_)),
       slots_(static_cast<size_t>(args_.prefetch)) {}
 
@@ -107,8 +107,13 @@ StatusOr<Microbatch> Loader::Load(int64_t m) const {
     if (!args_.parts.any()) continue;
     RETURN_IF_ERROR(args_.dataset->Read(first + i, tokens, weights));
     PlaceSample(tokens, weights, args_.parts, static_cast<size_t>(i), &batch);
+    if (args_.parts.positions) {
+      PlacePositions(std::span(tokens).first(weights.size()),
+                     args_.dataset->PositionsRestartBehind(first + i), i, &batch);
+    }
   }
   if (args_.parts.inputs) SortTokens(&batch);
+  if (args_.parts.position_order) SortPositions(&batch);
   return batch;
 }
 

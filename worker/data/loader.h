@@ -31,8 +31,8 @@ class Loader {
     // dropped. true (evaluation): it is filled with padding samples (number -1, token 0, weight 0),
     // so that every sample counts exactly once and all ranks see the same number of microbatches.
     bool pad_last = false;
-    // What is read; the rest stays as in EmptyMicrobatch. With neither part nothing is read and no
-    // thread is started: Next gives the numbers of the samples.
+    // What is read; the rest stays as in EmptyMicrobatch. With none of the parts nothing is read
+    // and no thread is started: Next gives the numbers of the samples.
     MicrobatchParts parts{};
     int prefetch = 2;                                             // microbatches read ahead, >= 1
     int threads = 1;                                              // that read, >= 1

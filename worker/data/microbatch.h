@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,19 +26,40 @@ struct Microbatch {
   std::vector<int32_t> segment_start;  // [n + 1] indices into order; first 0, last T
   std::vector<int32_t> segment_count;  // [1] n, as data that a device can copy
 
+  // Where positions restart at documents (data.reset_positions); else all empty.
+  std::vector<int32_t> positions;  // [s, b] of each token, in [0, s)
+  // For the gradient of learned positions: as the four above, of the m positions that occur.
+  std::vector<int32_t> position_order;  // [T]
+  std::vector<int32_t> position_value;  // [m] ascending positions
+  std::vector<int32_t> position_start;  // [m + 1] indices into position_order
+  std::vector<int32_t> position_count;  // [1] m
+
   int64_t num_segments() const { return static_cast<int64_t>(segment_token.size()); }
 };
 
 // What of a microbatch a stage of the pipeline uses: inputs are tokens and their order, labels go
-// with weights. All stages use the sample numbers.
+// with weights. All stages use the sample numbers. Positions are those that restart at documents,
+// which every stage that rotates by them finds in the inputs; their order goes with them.
 struct MicrobatchParts {
   bool inputs = true;
   bool labels = true;
-  bool any() const { return inputs || labels; }
+  bool positions = false;
+  bool position_order = false;
+  bool any() const { return inputs || labels || positions; }
 };
 
-// Tokens and labels of id 0 and weight 0, and no samples: what stands where nothing was read.
-Microbatch EmptyMicrobatch(int64_t s, int64_t b);
+// Tokens and labels of id 0 and weight 0, and no samples: what stands where nothing was read. With
+// the part `positions` they count through each sample.
+Microbatch EmptyMicrobatch(int64_t s, int64_t b, const MicrobatchParts& parts = {});
+
+// Sets the positions [s] of sample i: 0 at its begin and behind each input `restart_behind`, one
+// more at each token (megatron/core/datasets/gpt_dataset.py, _get_ltor_masks_and_position_ids).
+// inputs [s]. CHECKs that the batch has positions.
+void PlacePositions(std::span<const int32_t> inputs, std::optional<int32_t> restart_behind,
+                    int64_t i, Microbatch* batch);
+// Computes position_order, position_value, position_start and position_count from positions. CHECKs
+// that each is in [0, s).
+void SortPositions(Microbatch* batch);
 
 // Computes order, segment_token, segment_start and segment_count from tokens. CHECKs that no id is
 // negative.

@@ -18,6 +18,7 @@ model::GptConfig DecodeConfig(model::GptConfig config, kernels::DType dtype, int
   config.padded_vocab = config.vocab;
   config.seq = positions;
   config.micro_batch = 1;
+  config.reset_positions = false;  // a text is one document
   config.dtype = dtype;
   config.hidden_dropout = 0;
   config.attention_dropout = 0;

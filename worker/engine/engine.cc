@@ -23,7 +23,10 @@ kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block)
 }
 
 data::MicrobatchParts PartsOf(const EngineConfig& config) {
-  data::MicrobatchParts parts{.inputs = false, .labels = false};
+  data::MicrobatchParts parts{.inputs = false,
+                              .labels = false,
+                              .positions = config.model.reset_positions,
+                              .position_order = config.model.sorts_positions()};
   for (const layout::ModelChunk& chunk : config.chunks) {
     parts.inputs = parts.inputs || chunk.has_embedding;
     parts.labels = parts.labels || chunk.has_head;

@@ -71,7 +71,8 @@ class Engine {
   Status EvaluatePass(int microbatches, const std::function<data::Microbatch()>& next);
   // A microbatch without any token, with which a rank goes on when its data cannot be read.
   data::Microbatch EmptyMicrobatch() const;
-  // What of a microbatch this stage uses: inputs where the embedding is, labels where the head is.
+  // What of a microbatch this stage uses: inputs where the embedding is, labels where the head is,
+  // positions that restart where it adds or turns by them.
   const data::MicrobatchParts& microbatch_parts() const { return microbatch_parts_; }
   // Marks the sums as those of a rank that could not read its part: the total number of tokens
   // comes out negative on every rank.

@@ -30,6 +30,11 @@ std::vector<int> PositionsWithoutLayers(const JobSpec& job) {
   return positions;
 }
 
+bool HasEmbedding(const std::vector<layout::ModelChunk>& chunks) {
+  return std::any_of(chunks.begin(), chunks.end(),
+                     [](const layout::ModelChunk& chunk) { return chunk.has_embedding; });
+}
+
 }  // namespace
 
 EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::GroupAxes& axes) {
@@ -41,6 +46,8 @@ EngineConfig EngineConfigFromJob(const JobSpec& job, const layout::GroupAxes& ax
                         .sequence_parallel = parallel.sequence_parallel()};
   config.stage = axes.IndexIn(layout::kStageAxes);
   config.chunks = spec::LayerSplitOf(job).OfStage(config.stage);
+  if (config.model.position == model::PositionKind::kLearned && !HasEmbedding(config.chunks))
+    config.model.reset_positions = false;  // their table is the first stage's
   config.ramp = spec::RampOf(job);
   config.schedule =
       parallel::ScheduleRequestOf(job, spec::Microbatches(job, LargestBatch(config.ramp)));

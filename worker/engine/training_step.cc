@@ -113,7 +113,8 @@ data::Microbatch Engine::NextMicrobatch(data::Loader* loader, int64_t step) {
 
 // Tokens of weight zero: forward and backward run, loss and gradients are zero.
 data::Microbatch Engine::EmptyMicrobatch() const {
-  return data::EmptyMicrobatch(args_.config.model.seq, args_.config.model.micro_batch);
+  return data::EmptyMicrobatch(args_.config.model.seq, args_.config.model.micro_batch,
+                               microbatch_parts_);
 }
 
 void Engine::AddHostValues(int64_t step, double command_bits) {

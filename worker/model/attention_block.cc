@@ -184,7 +184,7 @@ kernels::RotateShape AttentionBlock::RotationShape(const Pass& pass) const {
           .d = config_.stored_head(),
           .logical_d = config_.head_dim,
           .table = pass.tables->rope(),
-          .positions = pass.batch->positions,
+          .positions = pass.batch->table_positions,
           .q_gain = q_gain_,
           .k_gain = k_gain_,
           .one_plus = config_.norm_one_plus};

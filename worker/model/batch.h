@@ -27,10 +27,33 @@ struct BatchView {
   kernels::Tensor samples;        // i64 [b] sample numbers
   kernels::Tensor positions;      // i32 [s] absolute positions, 0 .. s-1
   kernels::Tensor row_positions;  // i32 [R / b] positions of this rank's rows
+  // What the tables of learned positions and of rotations are read at: `positions` and
+  // `row_positions`, or i32 [T] and [R], each token's own, where they restart at documents.
+  kernels::Tensor table_positions;
+  kernels::Tensor row_table_positions;
   kernels::Tensor order;          // i32 [T] rows, sorted by token
   kernels::Tensor segment_token;  // i32 [T], the first n are used
   kernels::Tensor segment_start;  // i32 [T + 1], the first n + 1 are used
   kernels::Tensor segment_count;  // i32 [1] n
+  // The same of table_positions, m distinct ones, where learned positions restart; else empty.
+  kernels::Tensor position_order;  // i32 [T]
+  kernels::Tensor position_value;  // i32 [s], the first m are used
+  kernels::Tensor position_start;  // i32 [s + 1], the first m + 1 are used
+  kernels::Tensor position_count;  // i32 [1] m
+};
+
+// What a microbatch of this network holds.
+struct BatchShape {
+  explicit BatchShape(const GptConfig& config)
+      : s(config.seq),
+        b(config.micro_batch),
+        positions(config.reset_positions),
+        position_order(config.sorts_positions()) {}
+  int64_t tokens() const { return s * b; }
+
+  int64_t s, b;
+  bool positions;       // of each token
+  bool position_order;  // sorted
 };
 
 // A ring of pinned buffers through which microbatches are copied to the device. A buffer is reused
@@ -38,7 +61,8 @@ struct BatchView {
 // loader's vectors. Used by one thread.
 class BatchStaging {
  public:
-  // Uses seq and micro_batch of the config. `places` (> 0): number of copies that may be in flight.
+  // Uses what BatchShape takes of the config. `places` (> 0): number of copies that may be in
+  // flight.
   BatchStaging(const GptConfig& config, int places);
 
   void Plan(memory::MemoryPlan* plan);
@@ -57,7 +81,7 @@ class BatchStaging {
     std::unique_ptr<kernels::Event> read;  // recorded behind its last copy
   };
 
-  const int64_t s_, b_;
+  const BatchShape shape_;
   const int64_t packed_bytes_;
   memory::Block block_;
   std::vector<Place> places_;
@@ -67,9 +91,8 @@ class BatchStaging {
 // One microbatch's place in device memory. Used by one thread. A view is valid until the next Load.
 class BatchBuffer {
  public:
-  // Uses seq, micro_batch and shard of the config.
-  explicit BatchBuffer(const GptConfig& config)
-      : s_(config.seq), b_(config.micro_batch), shard_(config.shard) {}
+  // Uses the shard of the config and what BatchShape takes of it.
+  explicit BatchBuffer(const GptConfig& config) : shape_(config), shard_(config.shard) {}
 
   void Plan(memory::MemoryPlan* plan);
   // Binds the memory reserved by Plan and writes the positions; blocks until they are written.
@@ -82,9 +105,10 @@ class BatchBuffer {
 
  private:
   void Take(memory::StackArena* arena);
+  // This rank's part of positions of the sequence or of its tokens.
+  kernels::Tensor RowsOf(const kernels::Tensor& positions) const;
 
-  int64_t s_;
-  int64_t b_;
+  BatchShape shape_;
   TensorShard shard_;
   memory::Block block_;
   BatchView view_;

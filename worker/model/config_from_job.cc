@@ -41,6 +41,13 @@ PositionKind Position(v1::Model::Position position) {
   }
 }
 
+// Slopes of ALiBi are of distances, which no restart changes; random tokens have no documents.
+bool PositionsRestart(const v1::JobSpec& job) {
+  const v1::Model::Position position = job.model().position();
+  return job.data().reset_positions() && !job.data().mock() &&
+         (position == v1::Model::POSITION_LEARNED || position == v1::Model::POSITION_ROPE);
+}
+
 kernels::NormKind Norm(v1::Model::Norm norm) {
   CHECK(norm == v1::Model::NORM_LAYERNORM || norm == v1::Model::NORM_RMSNORM)
       << "norm " << static_cast<int>(norm) << " is not resolved";
@@ -128,6 +135,7 @@ GptConfig ConfigFromJob(const v1::JobSpec& job) {
           .micro_batch = job.training().micro_batch_size(),
           .max_positions = spec::MaxPositions(m),
           .position = Position(m.position()),
+          .reset_positions = PositionsRestart(job),
           .rope = Rope(m),
           .norm = Norm(m.norm()),
           .norm_one_plus = m.norm_one_plus(),

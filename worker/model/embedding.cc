@@ -1,5 +1,5 @@
-// The backward sums the rows of each distinct token in the order sorted by the loader, so it needs
-// no atomics and is deterministic.
+// The backward sums the rows of each distinct token, and of each position where they restart, in
+// the order sorted by the loader, so it needs no atomics and is deterministic.
 #include "worker/model/embedding.h"
 
 namespace mt::model {
@@ -52,11 +52,23 @@ void Embedding::Backward(const Pass& pass, const PendingCollective& dbranch) con
                                         .num_segments = pass.batch->segment_token.NumElements(),
                                         .count = pass.batch->segment_count,
                                         .first_row = word_embedding_->first_row(),
-                                        .dtable = word_embedding_->grad(),
-                                        .batch = pass.batch->b,
-                                        .dposition = dpositions_};
-  if (dpositions_) args.positions = pass.batch->positions;
+                                        .dtable = word_embedding_->grad()};
+  if (dpositions_ && !config_.reset_positions) {
+    args.positions = pass.batch->positions;
+    args.batch = pass.batch->b;
+    args.dposition = dpositions_;
+  }
   pass.backend->embedding().ScatterGrad(*pass.stream, args);
+  if (dpositions_ && config_.reset_positions) {
+    pass.backend->embedding().ScatterGrad(*pass.stream,
+                                          {.dy = args.dy,
+                                           .order = pass.batch->position_order,
+                                           .segment_token = pass.batch->position_value,
+                                           .segment_start = pass.batch->position_start,
+                                           .num_segments = pass.batch->position_value.NumElements(),
+                                           .count = pass.batch->position_count,
+                                           .dtable = dpositions_});
+  }
   pass.Done(word_embedding_->id());
   pass.Done(position_id_);
 }

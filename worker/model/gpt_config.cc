@@ -26,6 +26,8 @@ void CheckConfig(const GptConfig& c) {
   CHECK(c.attention_dropout >= 0 && c.attention_dropout < 1) << c.attention_dropout;
   CHECK_GE(c.head_chunk_tokens, 0);
   CHECK(c.kv_heads > 0 && c.heads % c.kv_heads == 0) << c.heads << " heads, " << c.kv_heads;
+  CHECK(!c.reset_positions || c.position == PositionKind::kLearned ||
+        c.position == PositionKind::kRope);
   if (c.position == PositionKind::kRope) {
     CHECK_EQ(c.rope.head_dim, c.head_dim);
     CHECK_GE(kernels::RotatedChannels(c.rope), 2) << c.rope.percent << " of " << c.head_dim;

@@ -75,6 +75,10 @@ struct GptConfig {
   int64_t micro_batch = 0;    // samples per microbatch
   int64_t max_positions = 0;  // rows of the position table, >= seq
   PositionKind position = PositionKind::kLearned;
+  // Learned positions and rotations are those of the microbatch, where they restart at documents
+  // (data.reset_positions); on stages that use positions. Masks of dropout count through the
+  // sample.
+  bool reset_positions = false;
   kernels::RopeConfig rope;  // for kRope; its head_dim equals head_dim
   kernels::NormKind norm = kernels::NormKind::kLayerNorm;
   bool norm_one_plus = false;  // gains are stored as g and applied as 1 + g
@@ -124,6 +128,8 @@ struct GptConfig {
     return shard_products == ShardProducts::kAlways ||
            (beside && shard_products == ShardProducts::kBeside);
   }
+  // Whether the microbatch holds its positions by value, for the gradient of their table.
+  bool sorts_positions() const { return reset_positions && position == PositionKind::kLearned; }
   // This rank's share of heads, key/value heads, feed-forward columns and padded vocabulary.
   int64_t local_heads() const { return heads / shard.size; }
   int64_t local_kv_heads() const { return kv_heads / shard.size; }

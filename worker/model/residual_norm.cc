@@ -122,7 +122,7 @@ void ResidualNorm::Forward(const Pass& pass, size_t slot, const Pending& in,
   if (in.partials.count > 0) {
     args.bias = BiasSum(pass);
     args.position_table = positions_;
-    args.positions = pass.batch->row_positions;
+    args.positions = pass.batch->row_table_positions;
     args.dropout = MakeDropout(pass);
   }
   pass.backend->add_norm().AddNorm(*pass.stream, args);

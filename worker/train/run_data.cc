@@ -2,6 +2,7 @@
 #include "worker/train/run_data.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "common/base/files.h"
@@ -30,12 +31,14 @@ StatusOr<std::string> CacheFolder(const RunDataArgs& args) {
   return spec::ResolveBelow(args.cache_root, args.job->data().cache());
 }
 
-StatusOr<int32_t> EndOfDocument(const RunDataArgs& args) {
+// For the field that needs it.
+StatusOr<int32_t> EndOfDocument(const RunDataArgs& args, std::string_view field) {
   ASSIGN_OR_RETURN(const auto record, FindJobTokenizer(args.data_root, *args.job));
   if (record && record->eod != data::kNoEod) return record->eod;
   return base::InvalidArgument(
-      "data.eod_mask_loss: no end-of-document id is known; give data.tokenizer, or data that "
-      "`mtctl data prepare` made with a tokenizer that has one");
+      "{}: no end-of-document id is known; give data.tokenizer, or data that "
+      "`mtctl data prepare` made with a tokenizer that has one",
+      field);
 }
 
 StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
@@ -59,7 +62,10 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   out.train_samples = args.course.samples;
   out.allow_changed = job.data().allow_changed();
   if (job.data().eod_mask_loss()) {
-    ASSIGN_OR_RETURN(out.no_loss_behind, EndOfDocument(args));
+    ASSIGN_OR_RETURN(out.no_loss_behind, EndOfDocument(args, "data.eod_mask_loss"));
+  }
+  if (job.data().reset_positions() && !out.mock) {
+    ASSIGN_OR_RETURN(out.positions_restart_behind, EndOfDocument(args, "data.reset_positions"));
   }
   return out;
 }

@@ -50,7 +50,7 @@ MT_ALWAYS_INLINE void CloseBranch(const AddNormRows<S>& a, int64_t row, S* out) 
     if (a.rounded) RoundRow<S>(count, branch);
     if (a.bias != nullptr) AddRow(branch, a.bias + c, count);
     if (a.position_table != nullptr) {
-      AddRow(branch, a.position_table + a.positions[row / a.batch] * a.h + c, count);
+      AddRow(branch, a.position_table + a.positions[row / a.rows_per_position] * a.h + c, count);
     }
     if (a.dropout.threshold != 0) {
       RowDropout(a.dropout, row, a.batch, c, multiplier);

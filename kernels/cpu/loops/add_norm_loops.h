@@ -18,7 +18,8 @@ struct AddNormRows {
   bool rounded = false;  // the partials' sum, to S
   const S* bias = nullptr;
   const S* position_table = nullptr;
-  const int32_t* positions = nullptr;
+  const int32_t* positions = nullptr;  // of the table
+  int64_t rows_per_position = 1;
   HiddenDropout dropout;
   bool layer_norm = true;  // else RMSNorm
   bool one_plus = false;

@@ -18,7 +18,7 @@ struct Turn {
 template <class S, class T = Compute<S>>
 MT_ALWAYS_INLINE Turn<T> TurnOf(const RotateRows<S>& x, int64_t row) {
   if (x.table == nullptr) return {};
-  const T* cos = x.table + x.positions[row / x.batch] * x.r;
+  const T* cos = x.table + x.positions[row / x.rows_per_position] * x.r;
   return {cos, cos + x.r / 2, x.r / 2};
 }
 

@@ -10,7 +10,7 @@ namespace mt::kernels::cpu {
 
 template <class S>
 struct RotateRows {
-  int64_t batch = 1, a = 0, g = 0, d = 0, channels = 0, r = 0;
+  int64_t rows_per_position = 1, a = 0, g = 0, d = 0, channels = 0, r = 0;
   S* qkv = nullptr;  // [rows, (a + 2g) d]: values, or their gradient
   const Compute<S>* table = nullptr;
   const int32_t* positions = nullptr;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/device/dependent_launch.cuh"
 #include "kernels/cuda/device/reduce.cuh"
 #include "kernels/cuda/norm_rope/add_norm_rows.cuh"
+#include "kernels/ops/row_positions.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 template <class S>
 struct ForwardRows {
   int64_t rows, h;
-  Divider batch;
+  Divider rows_per_position;  // kernels/ops/row_positions.h
   const S* residual;
   const S* partials[kMaxPartials];
   int num_partials;
@@ -52,7 +53,7 @@ __device__ __forceinline__ Float8 CloseBranch(const ForwardRows<S>& a, int64_t r
   if (a.rounded) x = Widen(Narrow<S>(x));
   if (a.bias != nullptr) Add<kAccess>(a.bias + c, count, &x);
   if (a.position_table != nullptr) {
-    const int64_t position = a.positions[a.batch.Quotient(static_cast<uint32_t>(row))];
+    const int64_t position = a.positions[a.rows_per_position.Quotient(static_cast<uint32_t>(row))];
     Add<kAccess>(a.position_table + position * a.h + c, count, &x);
   }
   if (a.dropout.threshold != 0) Drop(mask, a.dropout.threshold, a.dropout.scale, &x);
@@ -213,7 +214,8 @@ void Forward(const Stream& stream, const AddNormArgs& a) {
   const int64_t rows = a.residual_out.shape[0], h = a.residual_out.shape[1];
   ForwardRows<S> raw{.rows = rows,
                      .h = h,
-                     .batch = Divider(a.batch),
+                     .rows_per_position = Divider(
+                         a.position_table ? RowsPerPosition(a.positions, rows, a.batch) : a.batch),
                      .residual = DataOrNull<S>(a.residual),
                      .num_partials = a.partials.count,
                      .rounded = a.partials.rounded,
@@ -244,7 +246,6 @@ void CudaAddNorm::AddNorm(Stream& stream, const AddNormArgs& a) const {
   CHECK_LE(h, kLargestHidden);
   if (a.residual) CHECK_EQ(a.residual.NumElements(), rows * h);
   if (a.bias) CHECK_EQ(a.bias.NumElements(), h);
-  if (a.position_table) CHECK_EQ(a.positions.NumElements() * a.batch, rows);
   if (a.gain) {
     CHECK(a.gain.NumElements() == h && a.y.NumElements() == rows * h &&
           a.rstd.NumElements() == rows);

@@ -48,7 +48,7 @@ __device__ __forceinline__ Pair TurnOf(const RotateRows<S>& a, const HeadPairs& 
                                        int p) {
   if (!z.Rotated(p)) return {1.0F, 0.0F};
   const float* const cos =
-      a.table + a.positions[a.batch.Quotient(static_cast<uint32_t>(row))] * a.r + p;
+      a.table + a.positions[a.rows_per_position.Quotient(static_cast<uint32_t>(row))] * a.r + p;
   return {cos[0], cos[z.half]};
 }
 
@@ -139,7 +139,7 @@ __device__ __forceinline__ TeamHead<S> LoadHead(const RotateRows<S>& a,
   const int c = lane.group * kGroup;
   head.query = head_idx < a.a;
   head.data = a.qkv + row * ((a.a + 2 * a.g) * a.d) + head_idx * a.d + c;
-  if (a.r > 0) head.position = a.positions[a.batch.Quotient(row)];
+  if (a.r > 0) head.position = a.positions[a.rows_per_position.Quotient(row)];
   head.values = LoadStored<Access::kVector>(static_cast<const S*>(head.data), kGroup);
   if constexpr (kGradient) {
     head.input = LoadStored<Access::kVector>(static_cast<const S*>(a.input) + at * a.d + c, kGroup);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/rows.h"
 #include "kernels/cuda/norm_rope/rope_rows.cuh"
+#include "kernels/ops/row_positions.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   const int count = static_cast<int>(min(half - p, int64_t{kGroup}));
   S* const first = a.qkv + row * (a.a + 2 * a.g) * a.d + head * a.d + p;
   const float* const cos =
-      a.table + a.positions[a.batch.Quotient(static_cast<uint32_t>(row))] * a.r + p;
+      a.table + a.positions[a.rows_per_position.Quotient(static_cast<uint32_t>(row))] * a.r + p;
   Float8 x = Load<kAccess>(first, count), y = Load<kAccess>(first + half, count);
   const Float8 c = Load<kAccess>(cos, count), s = Load<kAccess>(cos + half, count);
 #pragma unroll
@@ -45,7 +46,6 @@ void CheckShape(const RotateShape& z, const Tensor& qkv) {
   if (z.table) {
     CHECK(z.table.shape[1] % 2 == 0 && z.table.shape[1] <= z.channels())
         << z.table.shape[1] << " rotated channels of " << z.channels();
-    CHECK_EQ(z.positions.NumElements() * z.batch, qkv.shape[0]);
   }
   CHECK_EQ(static_cast<bool>(z.q_gain), static_cast<bool>(z.k_gain));
   if (z.q_gain) {
@@ -61,20 +61,22 @@ void CheckKept(const RotateShape& z, const Tensor& input, const Tensor& rstd, in
 
 template <class S>
 RotateRows<S> Raw(const RotateShape& z, const Tensor& qkv) {
-  return {.rows = qkv.shape[0],
-          .a = z.a,
-          .g = z.g,
-          .d = z.d,
-          .r = z.table ? z.table.shape[1] : 0,
-          .channels = static_cast<float>(z.channels()),
-          .batch = Divider(z.batch),
-          .heads = Divider(z.a + z.g),
-          .qkv = qkv.Data<S>(),
-          .table = DataOrNull<float>(z.table),
-          .positions = DataOrNull<int32_t>(z.positions),
-          .q_gain = DataOrNull<S>(z.q_gain),
-          .k_gain = DataOrNull<S>(z.k_gain),
-          .plus = z.one_plus ? 1.0F : 0.0F};
+  const int64_t rows = qkv.shape[0];
+  return {
+      .rows = rows,
+      .a = z.a,
+      .g = z.g,
+      .d = z.d,
+      .r = z.table ? z.table.shape[1] : 0,
+      .channels = static_cast<float>(z.channels()),
+      .rows_per_position = Divider(z.table ? RowsPerPosition(z.positions, rows, z.batch) : z.batch),
+      .heads = Divider(z.a + z.g),
+      .qkv = qkv.Data<S>(),
+      .table = DataOrNull<float>(z.table),
+      .positions = DataOrNull<int32_t>(z.positions),
+      .q_gain = DataOrNull<S>(z.q_gain),
+      .k_gain = DataOrNull<S>(z.k_gain),
+      .plus = z.one_plus ? 1.0F : 0.0F};
 }
 
 template <class S, bool kBack>

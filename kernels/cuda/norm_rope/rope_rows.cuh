@@ -13,10 +13,11 @@ inline constexpr int64_t kLargestNormedHead = 256;
 
 template <class S>
 struct RotateRows {
-  int64_t rows, a, g, d, r;  // r is 0 without rotation
-  float channels;            // number of channels that the norm's mean is over
-  Divider batch, heads;      // b, a + g
-  S* qkv;                    // [rows, (a + 2g) d]: values, or their gradient
+  int64_t rows, a, g, d, r;   // r is 0 without rotation
+  float channels;             // number of channels that the norm's mean is over
+  Divider rows_per_position;  // kernels/ops/row_positions.h
+  Divider heads;              // a + g
+  S* qkv;                     // [rows, (a + 2g) d]: values, or their gradient
   const float* table;
   const int32_t* positions;
   const S *q_gain, *k_gain;

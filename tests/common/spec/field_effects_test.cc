@@ -74,6 +74,8 @@ TEST(FieldEffects, OfDataAndEvaluation) {
             "data.mock; leave it out");
   EXPECT_EQ(Told({"data={mock: true, loader_threads: 4, tokenizer: {type: byte}}"}),
             "data.loader_threads: 4" + mock);
+  EXPECT_EQ(Told({"data={mock: true, reset_positions: true, tokenizer: {type: byte}}"}),
+            "data.reset_positions: true" + mock);
   const std::string off =
       "has no effect, since training.eval.every_iters is 0; give it, or leave this out";
   EXPECT_EQ(Told({"training.eval.iters=100"}), "training.eval.iters: 100 " + off);
@@ -122,6 +124,14 @@ TEST(FieldEffects, OfModelAndLayout) {
   EXPECT_EQ(Told({"model.position=rope", "model.max_positions=64"}),
             "model.max_positions: 64 has no effect, since only model.position learned has a table "
             "of positions; leave it out");
+  EXPECT_EQ(Told({"data.reset_positions=true"}), "");
+  EXPECT_EQ(Told({"data.reset_positions=true", "model.position=rope"}), "");
+  EXPECT_EQ(Told({"data.reset_positions=true", "model.position=alibi"}),
+            "data.reset_positions: true has no effect, since model.position alibi counts "
+            "distances, which do not restart; leave it out");
+  EXPECT_EQ(Told({"data.reset_positions=true", "model.position=none"}),
+            "data.reset_positions: true has no effect, since model.position none has no positions; "
+            "leave it out");
   EXPECT_EQ(Told({"model.init_std=0.01", "checkpoint.load=other/step-00000010-e0001",
                   "checkpoint.load_kind=weights"}),
             "model.init_std: 0.01 has no effect, since checkpoint.load names the weights to begin "

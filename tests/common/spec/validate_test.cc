@@ -266,8 +266,11 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
                       "model.qkv_bias=true", "training.recompute.mode=none",
                       "training.deterministic=true", "priority=0", "model.rope.base=10000",
                       "resilience.max_restarts.user=0", "model.moe={}",
-                      "parallel.sequence_parallel=false", "resilience.on_agent_exit=stop"}),
+                      "parallel.sequence_parallel=false", "resilience.on_agent_exit=stop",
+                      "data.reset_attention=false"}),
             "");
+  EXPECT_EQ(FaultsOf({"data.reset_positions=true", "data.reset_attention=true"}),
+            "data.reset_attention: true is not supported yet; supported: false");
   EXPECT_EQ(FaultsOf({"parallel.context=2"}),
             "parallel.context: 2 is not supported yet; supported: 1");
   EXPECT_EQ(FaultsOf({"parallel.zero_stage=2"}),

@@ -54,6 +54,11 @@ PARALLEL = {
                                "warmup": 0},
 }
 
+def restarting(job):
+    """The job with positions that restart at documents."""
+    return job | {"data": job["data"] | {"reset_positions": True}}
+
+
 # Down projections of 4 MiB, which are stored in parts of their columns.
 WIDE = {
     "name": "oracle-wide",

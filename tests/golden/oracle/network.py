@@ -88,13 +88,15 @@ class Network:
         assert model.get("rope", {}).keys() <= {"base", "percent"}, model["rope"]
         self.model = model
         self.seed = dropout_seed
+        self.positions = None
         self.p = {name: torch.tensor(value, requires_grad=dropout_seed is not None)
                   for name, value in weights.items()}
 
-    def loss_sum(self, tokens, labels, weights, samples):
+    def loss_sum(self, tokens, labels, weights, samples, positions=None):
         """Sum of weight * cross-entropy; tokens, labels, weights [b, s], samples [b] (running
-        numbers: of dropout alone)."""
+        numbers: of dropout alone), positions [b, s] where they are not those in the sample."""
         self.samples = samples
+        self.positions = None if positions is None else torch.from_numpy(positions)
         logits = self.logits(torch.from_numpy(tokens))
         each = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(labels).flatten(), reduction="none")
         return (each * torch.from_numpy(weights).flatten()).sum()
@@ -103,7 +105,8 @@ class Network:
         """[b, s, vocabulary] of tokens [b, s]."""
         x = F.embedding(tokens, self.p["embedding.word.weight"])
         if self.model["position"] == "learned":
-            x = x + self.p["embedding.position.weight"][:tokens.shape[1]]
+            table = self.p["embedding.position.weight"]
+            x = x + (table[:tokens.shape[1]] if self.positions is None else table[self.positions])
         x = self.drop(x, 0, "embedding")
         for i in range(self.model["layers"]):
             x = self.layer(i, x)
@@ -159,6 +162,8 @@ class Network:
         r = int(d * rope["percent"]) // 2 * 2
         angles = torch.outer(torch.arange(x.shape[2], dtype=torch.float64), torch.tensor(
             [rope["base"] ** (-2 * c / r) for c in range(r // 2)], dtype=torch.float64))
+        if self.positions is not None:
+            angles = angles[self.positions].unsqueeze(1)
         cos, sin = angles.cos(), angles.sin()
         first, second, rest = x.split([r // 2, r // 2, d - r], -1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)

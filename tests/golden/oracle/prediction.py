@@ -48,6 +48,14 @@ class Oracle:
         self.orders = {split: order(split, asked) for split, asked in self.asked.items()}
         self.whole_valid = order("valid", None)
 
+        self.eod = self.model["vocab_size"] - 1  # of numbers: worker/data/README.md
+
+    def positions(self, tokens):
+        """[b, s] of inputs, or None: those in the sample."""
+        if not self.job["data"].get("reset_positions"):
+            return None
+        return sample_order.restarting_positions(tokens, self.eod)
+
     @property
     def data_seed(self):
         return self.job["data"].get("seed", self.training["seed"])
@@ -63,7 +71,7 @@ class Oracle:
         batch = self.sizes.after(first)
         tokens, labels, weights = self.orders["train"].batch(first, batch)
         net = network.Network(self.model, before.tensors[0], dropout_seed=self.training["seed"])
-        loss = net.loss_sum(tokens, labels, weights, first + np.arange(batch)) / weights.sum()
+        loss = net.loss_sum(tokens, labels, weights, first + np.arange(batch), self.positions(tokens)) / weights.sum()
         gradients = net.gradients(loss)
         scalars = update.next_scalars(before.scalars, self.job, update.norm_of(gradients), batch)
         return State(update.take(before.tensors, gradients, scalars, self.optimizer), scalars,
@@ -77,5 +85,5 @@ class Oracle:
         if final:
             first, count = 0, order.samples
         tokens, labels, loss_weights = order.batch(first, count)
-        loss = network.Network(self.model, weights).loss_sum(tokens, labels, loss_weights, None)
+        loss = network.Network(self.model, weights).loss_sum(tokens, labels, loss_weights, None, self.positions(tokens))
         return loss.item() / loss_weights.sum(), int(loss_weights.sum())

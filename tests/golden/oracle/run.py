@@ -22,6 +22,14 @@ def _documents(vocab_size):
              for _ in range(random.randint(0, 4))] for _ in range(28)]
 
 
+def _ended(documents, eod):
+    """The same, each sequence with the token that ends documents; within it lies a random one now and then."""
+    for document in documents:
+        for sequence in document:
+            sequence[-1] = eod
+    return documents
+
+
 class Run:
     """Trains `job` in a folder of its own, which close() removes."""
 
@@ -30,7 +38,10 @@ class Run:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="mt-oracle-"))
         (self.folder / "data").mkdir()
         self.prefix = self.folder / "data" / job["data"]["path"][0]
-        sample_order.write_data_set(self.prefix, _documents(job["model"]["vocab_size"]))
+        documents = _documents(job["model"]["vocab_size"])
+        if job["data"].get("reset_positions"):
+            documents = _ended(documents, job["model"]["vocab_size"] - 1)
+        sample_order.write_data_set(self.prefix, documents)
         self.steps, self.evaluations = {}, []
         try:
             self._train()

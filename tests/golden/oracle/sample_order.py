@@ -9,7 +9,7 @@ import numpy as np
 from random_streams import digest128
 
 _MAGIC = b"MMIDIDX\0\0"
-KNOWN_DATA = {"path", "split", "split_by", "tokenizer", "seed"}
+KNOWN_DATA = {"path", "split", "split_by", "tokenizer", "seed", "reset_positions"}
 _TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 
 
@@ -25,6 +25,14 @@ def write_data_set(prefix, documents):
     with open(f"{prefix}.idx", "wb") as file:
         file.write(_MAGIC + np.array([1], "<u8").tobytes() + bytes([8]) + counts.tobytes() +
                    lengths.astype("<i4").tobytes() + offsets.tobytes() + starts.tobytes())
+
+
+def restarting_positions(tokens, eod):
+    """Of inputs [b, s]: how far each is behind the sample's begin or the end of a document before it."""
+    ends = np.zeros_like(tokens, dtype=bool)
+    ends[:, 1:] = tokens[:, :-1] == eod
+    places = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
+    return places - np.maximum.accumulate(np.where(ends, places, 0), axis=1)
 
 
 def read_sequences(prefix):

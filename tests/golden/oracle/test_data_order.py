@@ -12,7 +12,7 @@ import numpy as np
 
 from blend import Blend
 from random_streams import digest128
-from sample_order import SampleOrder, parts_of, read_sequences, write_data_set
+from sample_order import SampleOrder, parts_of, read_sequences, restarting_positions, write_data_set
 
 PROGRAM = pathlib.Path(os.environ["MT_BIN"]) / "mt_data_order"
 CASES = 300
@@ -120,7 +120,9 @@ class Expected:
             if "no_loss_behind" in self.case:
                 weights = weights * (tokens != self.case["no_loss_behind"])
             ids = np.concatenate([tokens[0], labels[0][-1:]])
+            positions = restarting_positions(tokens, self.case.get("positions_restart_behind", -1))
             data += ids.astype("<i4").tobytes() + weights[0].astype("<f4").tobytes()
+            data += positions[0].astype("<i4").tobytes()
         return digest128(data)
 
 
@@ -161,7 +163,11 @@ class DataOrderTest(unittest.TestCase):
         draw = random.Random(20261126)
         with tempfile.TemporaryDirectory() as folder:
             prefixes = make_data_sets(folder, draw)
-            right = self.check_all([make_case(draw, prefixes) for _ in range(CASES)], prefixes)
+            cases = [make_case(draw, prefixes) for _ in range(CASES)]
+            for number, case in enumerate(cases[::3]):
+                # Ids up to 29 are in each data set, one behind the other.
+                case["positions_restart_behind"] = number % 30
+            right = self.check_all(cases, prefixes)
         self.assertGreater(right, CASES // 2, "most cases are no refusals")
 
     def test_cases_by_tokens(self):

@@ -143,6 +143,24 @@ class ParallelResidualIn3DTest(OracleTest, unittest.TestCase):
     job = jobs.with_layout(jobs.PARALLEL, jobs.LAYOUT_3D)
 
 
+class RestartingTest(OracleTest):
+    """Positions that restart at documents; text is one document."""
+
+    def test_positions_restart(self):
+        tokens, _, _ = self.oracle.orders["train"].batch(0, 64)
+        positions = self.oracle.positions(tokens)
+        self.assertGreater(int((positions[:, 1:] == 0).sum()), 32, "documents begin within samples")
+        self.assertGreater(int(positions.max()), 12, "some samples are within one")
+
+
+class RestartingGpt2In3DTest(RestartingTest, unittest.TestCase):
+    job = jobs.with_layout(jobs.restarting(jobs.GPT2), jobs.LAYOUT_3D)
+
+
+class RestartingLlamaIn3DTest(RestartingTest, unittest.TestCase):
+    job = jobs.with_layout(jobs.restarting(jobs.LLAMA), jobs.LAYOUT_3D)
+
+
 class ColumnPartsTest(unittest.TestCase):
     """Checkpoints with matrices in parts of their columns, put together by FORMAT.md alone: the state after the first step."""
 

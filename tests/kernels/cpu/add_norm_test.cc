@@ -18,6 +18,7 @@ struct Case {
   double dropout = 0;
   NormKind kind = NormKind::kLayerNorm;
   bool norm = true, shift = true, one_plus = false;
+  bool own_positions = false;  // each row has its own place in the table
 };
 
 // All operands of one call, forward and backward.
@@ -33,6 +34,8 @@ struct Problem {
     gain = random.Make<T>({c.h});
     shift = random.Make<T>({c.h});
     positions = Ints({c.s}, [](int64_t i) { return 5 + i; });
+    table_positions =
+        c.own_positions ? Ints({c.s * c.b}, [](int64_t i) { return 11 * i % 40; }) : positions;
     for (int64_t i = 0; i < c.b; ++i) samples[i] = 1000003 + (int64_t{5} << 33) * i;
     dy_partials.push_back(random.Make<T>(rows));
     dy_partials.push_back(random.Make<T>(rows));
@@ -62,7 +65,7 @@ struct Problem {
     if (config.bias) a.bias = bias.tensor();
     if (config.position) {
       a.position_table = table.tensor();
-      a.positions = positions.tensor();
+      a.positions = table_positions.tensor();
     }
     if (config.norm) {
       a.gain = gain.tensor();
@@ -103,12 +106,15 @@ struct Problem {
     Cpu(threads).add_norm().AddNormGrad(AnyStream(), a);
   }
 
+  int32_t PlaceInTable(int64_t row) const {
+    return table_positions[config.own_positions ? row : row / config.b];
+  }
   const Array<T>& Branch() const { return config.dropout == 0 ? dresidual : dbranch; }
 
   Case config;
   Array<T> residual{{1}}, bias{{1}}, table{{1}}, gain{{1}}, shift{{1}}, dresidual_in{{1}};
   std::vector<Array<T>> partials, dy_partials;
-  Array<int32_t> positions{{1}};
+  Array<int32_t> positions{{1}}, table_positions{{1}};
   Array<int64_t> samples{{8}};
   Array<T> out{{1}}, y{{1}}, mean{{1}}, rstd{{1}}, dresidual{{1}}, dbranch{{1}}, dgain{{1}},
       dshift{{1}}, dbias{{1}};
@@ -139,7 +145,7 @@ void Reference(const Problem<double>& p, Array<double>* out, Array<double>* y) {
       for (const Array<double>& partial : p.partials) branch += partial[row * c.h + i];
       if (c.bias) branch += p.bias[i];
       const int32_t position = p.positions[row / c.b];
-      if (c.position) branch += p.table[position * c.h + i];
+      if (c.position) branch += p.table[p.PlaceInTable(row) * c.h + i];
       const Philox4 bits =
           Philox(0x1234567890ABCDEFU, HiddenDropoutCounter(i, position, p.samples[row % c.b]));
       if (rate.active())
@@ -205,7 +211,7 @@ TEST_P(AddNormTest, GradientsMatchDifferences) {
   if (c.position) {  // what ScatterGrad makes of dbranch
     Array<double> dtable(p.table.shape());
     for (int64_t i = 0; i < p.Branch().size(); ++i) {
-      dtable[p.positions[i / c.h / c.b] * c.h + i % c.h] += p.Branch()[i];
+      dtable[p.PlaceInTable(i / c.h) * c.h + i % c.h] += p.Branch()[i];
     }
     ExpectGradient(p.table, loss, dtable, "position table");
   }
@@ -235,6 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, AddNormTest,
     testing::Values(Case{}, Case{.dropout = 0.25}, Case{.s = 1, .b = 1, .h = 1, .norm = false},
                     Case{.residual = false, .position = true, .dropout = 0.1},
+                    Case{.b = 3, .position = true, .dropout = 0.3, .own_positions = true},
                     Case{.partials = 0, .bias = false}, Case{.partials = 8, .bias = false},
                     Case{.partials = 2, .norm = false}, Case{.dropout = 0.5, .norm = false},
                     Case{.kind = kRms, .shift = false},

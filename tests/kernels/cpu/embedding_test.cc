@@ -83,6 +83,29 @@ TEST_P(ScatterTest, AddsEveryRowToItsTokenAndItsPosition) {
   EXPECT_TRUE(dposition == expected_position);
 }
 
+// Positions that each row has of its own are added as tokens are.
+TEST(EmbeddingTest, PositionsThatRestartAreSortedLikeTokens) {
+  constexpr int64_t kRows = 90, kS = 45, kH = 21;
+  Uniform random(5);
+  Array<int32_t> positions = Ints({kRows}, [](int64_t i) { return i * i % 13; });
+  Array<double> dy = random.Make<double>({kRows, kH});
+  Array<double> dposition = random.Make<double>({kS, kH});
+  Array<double> expected = dposition;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t c = 0; c < kH; ++c) expected[positions[row] * kH + c] += dy[row * kH + c];
+  }
+  Sorted sorted = SortTokens(positions);
+  Array<int32_t> count = Ints({1}, [&](int64_t) { return sorted.num_segments; });
+  Cpu(2).embedding().ScatterGrad(AnyStream(), {.dy = dy.tensor(),
+                                               .order = sorted.order.tensor(),
+                                               .segment_token = sorted.segment_token.tensor(),
+                                               .segment_start = sorted.segment_start.tensor(),
+                                               .num_segments = kS,
+                                               .count = count.tensor(),
+                                               .dtable = dposition.tensor()});
+  EXPECT_TRUE(dposition == expected);
+}
+
 TEST(EmbeddingTest, TheNumberOfSegmentsMayLieInMemory) {
   constexpr int64_t kTokens = 40, kV = 5, kH = 19;
   Uniform random(4);

@@ -17,6 +17,7 @@ struct Case {
   double percent = 1;
   bool rotate = true, norm = false, one_plus = false;
   int64_t logical_d = 0;
+  bool own_positions = false;  // of each row
 };
 
 constexpr int64_t kPositions = 50;
@@ -26,7 +27,8 @@ struct Problem {
   explicit Problem(const Case& c)
       : config(c),
         table({kPositions, std::max<int64_t>(RotatedChannels(Config()), 2)}),
-        positions(Ints({c.s}, [](int64_t i) { return 7 * i % kPositions; })) {
+        positions(Ints({c.own_positions ? c.s * c.b : c.s},
+                       [](int64_t i) { return 7 * i % kPositions; })) {
     Uniform random(71);
     const Shape wide{c.s * c.b, (c.a + 2 * c.g) * c.d};
     qkv = random.Make<T>(wide);
@@ -108,7 +110,7 @@ std::vector<double> Definition(const Problem<double>& p, int64_t row, int64_t he
   const auto half = static_cast<size_t>(RotatedChannels(p.Config()) / 2);
   for (size_t i = 0; i < half; ++i) {
     const double frequency = std::pow(100.0, -static_cast<double>(i) / static_cast<double>(half));
-    const double angle = frequency * p.positions[row / c.b];
+    const double angle = frequency * p.positions[c.own_positions ? row : row / c.b];
     const std::complex<double> turned =
         std::complex<double>(x[i], x[i + half]) * std::polar(1.0, angle);
     x[i] = turned.real();
@@ -194,7 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.norm = true},
                     Case{.a = 2, .g = 2, .d = 34, .norm = true, .one_plus = true},
                     Case{.d = 80, .percent = 0.4, .norm = true},
-                    Case{.d = 7, .rotate = false, .norm = true}));
+                    Case{.d = 7, .rotate = false, .norm = true}, Case{.own_positions = true},
+                    Case{.b = 3, .d = 20, .percent = 0.5, .norm = true, .own_positions = true}));
 
 // Heads stored larger, with zeros behind their channels, are the same heads; the rest stays zero.
 class PaddedRotateTest : public testing::TestWithParam<Case> {};

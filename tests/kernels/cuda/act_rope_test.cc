@@ -54,7 +54,8 @@ struct RopeCase {
   int64_t s = 50, b = 2, a = 6, g = 2, d = 64;
   double percent = 1;
   bool table = true, gains = false, one_plus = false;
-  int64_t logical_d = 0;  // of heads stored larger
+  int64_t logical_d = 0;       // of heads stored larger
+  bool own_positions = false;  // of each row
 };
 
 const RopeCase kRopeCases[] = {
@@ -72,6 +73,10 @@ const RopeCase kRopeCases[] = {
     {.d = 112, .percent = 0.32, .gains = true, .one_plus = true, .logical_d = 100},
     {.d = 128, .gains = true, .logical_d = 119},
     {.d = 128, .table = false, .gains = true, .logical_d = 119},
+    {.s = 300, .b = 3, .own_positions = true},
+    {.d = 119, .percent = 0.3, .own_positions = true},
+    {.s = 300, .b = 3, .d = 128, .gains = true, .own_positions = true},
+    {.d = 119, .percent = 0.5, .gains = true, .own_positions = true},
 };
 
 struct RopeProblem {
@@ -81,8 +86,9 @@ struct RopeProblem {
     qkv = twins.Random(type, {rows, (c.a + 2 * c.g) * c.d});
     dqkv = twins.Random(type, {rows, (c.a + 2 * c.g) * c.d});
     std::vector<int32_t> at;
-    for (int64_t i = 0; i < c.s; ++i) at.push_back(static_cast<int32_t>((i * 3) % (c.s + 2)));
-    positions = Twins::Of<int32_t>({c.s}, at);
+    const int64_t places = c.own_positions ? rows : c.s;
+    for (int64_t i = 0; i < places; ++i) at.push_back(static_cast<int32_t>((i * 3) % (c.s + 2)));
+    positions = Twins::Of<int32_t>({places}, at);
     if (c.table) {
       const RopeConfig rope{.head_dim = c.logical_d > 0 ? c.logical_d : c.d, .percent = c.percent};
       cpu::Array<float> host({c.s + 2, RotatedChannels(rope)});

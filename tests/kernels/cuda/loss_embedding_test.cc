@@ -14,28 +14,37 @@ struct EmbeddingCase {
   bool positions = true, restart = false, counted = false;
 };
 
+struct Segments {
+  std::vector<int32_t> order, id, start;
+};
+
+// Rows by id, ties in rising order.
+Segments SegmentsOf(const std::vector<int32_t>& ids) {
+  Segments out;
+  for (size_t i = 0; i < ids.size(); ++i) out.order.push_back(static_cast<int32_t>(i));
+  const auto id_of = [&](int32_t row) { return ids[static_cast<size_t>(row)]; };
+  std::stable_sort(out.order.begin(), out.order.end(),
+                   [&](int32_t x, int32_t y) { return id_of(x) < id_of(y); });
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!out.id.empty() && out.id.back() == id_of(out.order[i])) continue;
+    out.id.push_back(id_of(out.order[i]));
+    out.start.push_back(static_cast<int32_t>(i));
+  }
+  out.start.push_back(static_cast<int32_t>(ids.size()));
+  return out;
+}
+
 // Frequent tokens make long segments: half of all rows are token 0.
 struct EmbeddingProblem {
   EmbeddingProblem(const EmbeddingCase& c, DType type) : config(c) {
     Twins twins(5);
     const int64_t rows = c.s * c.b;
-    std::vector<int32_t> ids, order, token, start{0}, at;
+    std::vector<int32_t> ids, at;
     for (int64_t i = 0; i < rows; ++i) {
       const double u = std::abs(twins.Next());
       ids.push_back(u < 0.5 ? 0 : static_cast<int32_t>(u * static_cast<double>(2 * c.v)) % 60);
-      order.push_back(static_cast<int32_t>(i));
     }
-    std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
-      return ids[static_cast<size_t>(x)] < ids[static_cast<size_t>(y)];
-    });
-    for (size_t i = 0; i < order.size(); ++i) {
-      const int32_t id = ids[static_cast<size_t>(order[i])];
-      if (token.empty() || token.back() != id) {
-        if (!token.empty()) start.push_back(static_cast<int32_t>(i));
-        token.push_back(id);
-      }
-    }
-    start.push_back(static_cast<int32_t>(rows));
+    auto [order, token, start] = SegmentsOf(ids);
     segments = static_cast<int64_t>(token.size());
     if (c.counted) {
       count = Twins::Of<int32_t>({1}, {static_cast<int32_t>(segments)});
@@ -100,6 +109,41 @@ TEST_P(CudaEmbeddingTest, GatherAndGradientAreTheCpus) {
     const EmbeddingProblem again(c, GetParam());
     again.Run(Side::kGpu);
     EXPECT_EQ(again.dtable.Bytes(Side::kGpu), p.dtable.Bytes(Side::kGpu));
+  }
+}
+
+// Positions that each row has of its own: most documents are short, so the first ones are frequent.
+TEST_P(CudaEmbeddingTest, PositionsThatRestartAreAddedLikeTokens) {
+  constexpr int64_t kRows = 2000, kS = 500;
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < kRows; ++i) ids.push_back(i % (i % 500 < 250 ? 11 : 240));
+  Segments sorted = SegmentsOf(ids);
+  const Operand count = Twins::Of<int32_t>({1}, {static_cast<int32_t>(std::ssize(sorted.id))});
+  sorted.id.resize(kS, 3);  // of an earlier microbatch
+  sorted.start.resize(kS + 1, 1);
+  for (const int64_t h : {768, 33}) {
+    Twins twins(6);
+    const Operand order = Twins::Of<int32_t>({kRows}, sorted.order),
+                  id = Twins::Of<int32_t>({kS}, sorted.id),
+                  start = Twins::Of<int32_t>({kS + 1}, sorted.start),
+                  dy = twins.Random(GetParam(), {kRows, h}),
+                  dposition = twins.Random(DType::kF32, {kS, h});
+    const std::vector<std::byte> before = dposition.Bytes(Side::kGpu);
+    const auto run = [&](Side side) {
+      BackendOf(side).embedding().ScatterGrad(StreamOf(side), {.dy = dy[side],
+                                                               .order = order[side],
+                                                               .segment_token = id[side],
+                                                               .segment_start = start[side],
+                                                               .num_segments = kS,
+                                                               .count = count[side],
+                                                               .dtable = dposition[side]});
+    };
+    for (const Side side : kSides) run(side);
+    ExpectClose(dposition, Kind::kSum, DType::kF32, "h " + std::to_string(h));
+    const std::vector<std::byte> once = dposition.Bytes(Side::kGpu);
+    dposition.SetBytes(Side::kGpu, before.data());
+    run(Side::kGpu);
+    EXPECT_EQ(dposition.Bytes(Side::kGpu), once) << "the same bits in another run";
   }
 }
 

@@ -60,6 +60,14 @@ TEST_F(RecordingsTest, WithAttentionDropoutAndFp32Too) {
   ExpectSameBits({"training.precision=fp32"}, 4, 19 * 8);
 }
 
+// Each microbatch has other positions at the same address.
+TEST_F(RecordingsTest, PositionsThatRestartAreReadAtTheirPlace) {
+  ExpectSameBits({"data.reset_positions=true", "model.attention_dropout=0"}, 4, 19 * 8);
+  ExpectSameBits({"data.reset_positions=true", "model.attention_dropout=0", "model.position=rope",
+                  "model.qk_norm=true"},
+                 4, 19 * 8);
+}
+
 TEST_F(RecordingsTest, WithALossScaleThatMoves) {
   ExpectSameBits({"training.precision=fp16", "training.loss_scale.initial=1024",
                   "training.loss_scale.window=4"},

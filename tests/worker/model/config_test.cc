@@ -1,5 +1,7 @@
 // From a job file to the model's configuration.
 #include <cmath>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -86,6 +88,29 @@ optimizer: {lr: 1e-3}
   EXPECT_EQ(config.norm_eps, 1e-6);
   EXPECT_EQ(config.output_init_std(), 0.05);
   EXPECT_EQ(config.dtype, kernels::DType::kF32);
+}
+
+TEST(GptConfig, PositionsRestartWhereThereAreSomeAndDocuments) {
+  const auto restarts = [](const std::string& position, const std::string& data) {
+    const GptConfig config = FromYaml(fmt::format(R"(
+name: a
+model: {{layers: 2, hidden_size: 32, heads: 4, vocab_size: 300, seq_length: 32, position: {}}}
+data: {{{}}}
+training: {{micro_batch_size: 2, train_iters: 10}}
+optimizer: {{lr: 1e-3}}
+)",
+                                                  position, data)
+                                          .c_str());
+    CheckConfig(config);
+    EXPECT_EQ(config.sorts_positions(), config.reset_positions && position == "learned");
+    return config.reset_positions;
+  };
+  for (const char* position : {"learned", "rope", "alibi", "none"}) {
+    const bool has_some = std::string_view(position) == "learned" || position[0] == 'r';
+    EXPECT_EQ(restarts(position, "path: [text], reset_positions: true"), has_some) << position;
+    EXPECT_FALSE(restarts(position, "path: [text]")) << position;
+    EXPECT_FALSE(restarts(position, "mock: true, reset_positions: true")) << position;
+  }
 }
 
 TEST(GptConfig, DefaultsAreGpt2s) {

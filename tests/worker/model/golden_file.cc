@@ -1,5 +1,5 @@
 // Parses the safetensors format by itself, so that the goldens do not depend on worker/checkpoint,
-// and compares gradients tensor by tensor.
+// builds the configs of variants, and compares gradients tensor by tensor.
 #include "tests/worker/model/golden_file.h"
 
 #include <algorithm>
@@ -13,6 +13,63 @@
 #include "tests/paths.h"
 
 namespace mt::model {
+namespace {
+
+// One of `values`, which are the names that the script gives to the enumerators 0, 1, ...
+template <class Enum>
+Enum Named(const nlohmann::json& name, const std::vector<std::string>& values) {
+  const auto found = std::find(values.begin(), values.end(), name.get<std::string>());
+  CHECK(found != values.end()) << "unknown name " << name.dump();
+  return static_cast<Enum>(found - values.begin());
+}
+
+kernels::RopeConfig RopeOf(const nlohmann::json& c) {
+  return {.head_dim = c["head_dim"],
+          .percent = c["rope_percent"],
+          .base = c["rope_base"],
+          .scaling = {
+              .kind = Named<kernels::RopeScalingKind>(c["scaling"], {"none", "linear", "llama3"}),
+              .factor = c["factor"],
+              .low_freq_factor = c["low_freq_factor"],
+              .high_freq_factor = c["high_freq_factor"],
+              .original_positions = c["original_positions"]}};
+}
+
+GptConfig ConfigOfVariant(const GoldenFile& file, const nlohmann::json& c, kernels::DType dtype) {
+  return {
+      .layers = c["layers"],
+      .hidden = c["hidden"],
+      .heads = c["heads"],
+      .kv_heads = c["kv_heads"],
+      .head_dim = c["head_dim"],
+      .ffn = c["ffn"],
+      .vocab = file.Size("vocab"),
+      .padded_vocab = 32,
+      .seq = file.Size("seq"),
+      .micro_batch = file.Size("batch"),
+      .max_positions = file.Size("seq"),
+      .position = Named<PositionKind>(c["position"], {"learned", "rope", "alibi", "none"}),
+      .rope = RopeOf(c),
+      .norm = Named<kernels::NormKind>(c["norm"], {"layernorm", "rmsnorm"}),
+      .norm_one_plus = c["one_plus"],
+      .norm_eps = c["eps"],
+      .activation = Named<kernels::ActKind>(c["activation"], {"gelu", "swiglu", "geglu", "relu2"}),
+      .bias = c["bias"],
+      .qkv_bias = c["qkv_bias"],
+      .qk_norm = c["qk_norm"],
+      .tie_embeddings = c["tied"],
+      .parallel_residual = c["parallel"],
+      .window = c["window"],
+      .dtype = dtype,
+      .head_chunk_tokens = 16};
+}
+
+std::string WeightKey(const params::ParamSpec& spec) {
+  std::string key = "weight/" + spec.name + "/" + std::to_string(spec.shape[0]);
+  return spec.shape.rank() == 1 ? key : key + "x" + std::to_string(spec.shape[1]);
+}
+
+}  // namespace
 
 GoldenFile::GoldenFile(const std::string& name) {
   const std::string path = std::string(MT_SOURCE_DIR) + "/tests/golden/" + name;
@@ -85,6 +142,22 @@ void ExpectGolden(ModelRig* rig, const GoldenFile& file, const std::string& loss
     EXPECT_LE(Distance(got, want), bounds.relative * Norm(want) + bounds.floor * largest)
         << rig->NameOf(id) << ": norm " << Norm(want) << ", largest " << largest;
   }
+}
+
+std::vector<std::string> VariantNames(const GoldenFile& file) {
+  std::vector<std::string> names;
+  const auto variants = nlohmann::json::parse(file.Metadata("variants"));
+  for (const auto& [name, config] : variants.items()) names.push_back(name);
+  return names;
+}
+
+GptConfig VariantConfig(const GoldenFile& file, const std::string& name, kernels::DType dtype) {
+  return ConfigOfVariant(file, nlohmann::json::parse(file.Metadata("variants"))[name], dtype);
+}
+
+void SetVariantWeights(const GoldenFile& file, ModelRig* rig) {
+  for (const params::ParamId id : rig->Ids())
+    rig->SetWeight(id, file.Doubles(WeightKey(rig->registry()[id])));
 }
 
 }  // namespace mt::model

@@ -49,4 +49,10 @@ struct GoldenBounds {
 void ExpectGolden(ModelRig* rig, const GoldenFile& file, const std::string& loss,
                   const std::string& grad_prefix, const GoldenBounds& bounds);
 
+// Of the files of variants_torch.py and positions_torch.py: their variants' names, the network of
+// one, and its weights.
+std::vector<std::string> VariantNames(const GoldenFile& file);
+GptConfig VariantConfig(const GoldenFile& file, const std::string& name, kernels::DType dtype);
+void SetVariantWeights(const GoldenFile& file, ModelRig* rig);
+
 }  // namespace mt::model

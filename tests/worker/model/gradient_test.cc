@@ -111,6 +111,12 @@ Variant ParallelWithBiases() {
   return {"parallel_with_biases", config};
 }
 
+Variant Restarting(Variant variant, const char* name) {
+  variant.name = name;
+  variant.config.reset_positions = true;
+  return variant;
+}
+
 class VariantGradient : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(VariantGradient, EveryParameterAgreesWithFiniteDifferences) {
@@ -143,7 +149,9 @@ TEST_P(VariantGradient, EveryParameterAgreesWithFiniteDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(All, VariantGradient,
                          ::testing::Values(Gpt2(), Llama(), Alibi(), Everything(),
-                                           ParallelWithBiases()),
+                                           ParallelWithBiases(),
+                                           Restarting(Gpt2(), "gpt2_restarting"),
+                                           Restarting(Everything(), "qk_norm_restarting")),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST(Gradient, TwoMicrobatchesAddUpToOneBigBatch) {

@@ -40,7 +40,19 @@ data::Microbatch RandomBatch(const GptConfig& config, uint64_t seed, int64_t fir
   }
   for (int64_t i = 0; i < batch.b; ++i) batch.samples.push_back(first_sample + i);
   data::SortTokens(&batch);
+  if (config.reset_positions) RestartPositions(&batch);
   return batch;
+}
+
+void RestartPositions(data::Microbatch* batch) {
+  batch->positions.assign(batch->tokens.size(), 0);
+  std::vector<int32_t> ends(static_cast<size_t>(batch->s));
+  for (int64_t i = 0; i < batch->b; ++i) {
+    for (int64_t t = 0; t < batch->s; ++t)
+      ends[static_cast<size_t>(t)] = (3 * t + 5 * i) % 7 == 2 ? 1 : 0;
+    data::PlacePositions(ends, 1, i, batch);
+  }
+  data::SortPositions(batch);
 }
 
 data::Microbatch Samples(const data::Microbatch& batch, int64_t begin, int64_t count) {
@@ -54,10 +66,12 @@ data::Microbatch Samples(const data::Microbatch& batch, int64_t begin, int64_t c
       out.labels.push_back(batch.labels[at]);
       out.weights.push_back(batch.weights[at]);
       out.weight_sum += static_cast<double>(batch.weights[at]);
+      if (!batch.positions.empty()) out.positions.push_back(batch.positions[at]);
     }
   }
   out.samples.assign(batch.samples.begin() + begin, batch.samples.begin() + begin + count);
   data::SortTokens(&out);
+  if (!out.positions.empty()) data::SortPositions(&out);
   return out;
 }
 

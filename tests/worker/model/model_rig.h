@@ -21,8 +21,11 @@ namespace mt::model {
 GptConfig SmallConfig();
 
 // Random tokens, labels and weights (about one in eight is 0). Sample numbers start at
-// first_sample.
+// first_sample. Where the config's positions restart, those of RestartPositions.
 data::Microbatch RandomBatch(const GptConfig& config, uint64_t seed, int64_t first_sample);
+
+// Gives the microbatch documents of up to seven tokens, others in each sample.
+void RestartPositions(data::Microbatch* batch);
 
 // Samples [begin, begin + count) of a microbatch.
 data::Microbatch Samples(const data::Microbatch& batch, int64_t begin, int64_t count);

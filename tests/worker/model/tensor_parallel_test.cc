@@ -57,6 +57,27 @@ TEST(TensorParallel, SlopesOfGlobalHeads) {
   ExpectTensorRanksAgree(config);
 }
 
+// Ranks that hold parts of the sequence have their own rows' positions; stages behind the first one
+// turn by those of the same microbatch.
+TEST(TensorParallel, PositionsThatRestart) {
+  for (GptConfig config : {GptLike(), LlamaLike()}) {
+    const MeshResult through = RunMesh(config, {}, RandomBatches(config, 2));
+    config.reset_positions = true;
+    ExpectTensorRanksAgree(config);
+    const std::vector<data::Microbatch> batches = RandomBatches(config, 2);
+    const MeshResult want = RunMesh(config, {}, batches);
+    EXPECT_NE(want.sums.loss, through.sums.loss) << "the test's own proof";
+    config.layers = 4;
+    const MeshResult deep = RunMesh(config, {}, batches);
+    ExpectSame(
+        RunMesh(config, {.tp = 2, .sequence_parallel = true, .layers = {1, 1, 2, 0}, .stages = 2},
+                batches),
+        deep);
+    config.recompute.mode = RecomputeMode::kFull;
+    ExpectSame(RunMesh(config, {.tp = 2, .sequence_parallel = true}, batches), deep);
+  }
+}
+
 // 97 tokens in 256 rows: of four ranks the second holds 33 tokens, the last two padding alone.
 TEST(TensorParallel, ARankMayHoldPaddingAlone) {
   for (GptConfig config : {GptLike(), LlamaLike()}) {

@@ -1,99 +1,29 @@
 // Loss and every parameter's gradient of each model variant against PyTorch
 // (tests/golden/variants_torch.py). The reference is in fp64, so every precision is held to the
 // true gradient.
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
-#include "common/base/check.h"
 #include "tests/worker/model/golden_file.h"
 #include "tests/worker/model/model_rig.h"
 
 namespace mt::model {
 namespace {
 
-using nlohmann::json;
-
 const GoldenFile& File() {
   static const GoldenFile file("variants_torch.safetensors");
   return file;
 }
 
-// One of `values`, which are the names that the script gives to the enumerators 0, 1, ...
-template <class Enum>
-Enum Named(const json& name, const std::vector<std::string>& values) {
-  const auto found = std::find(values.begin(), values.end(), name.get<std::string>());
-  CHECK(found != values.end()) << "unknown name " << name.dump();
-  return static_cast<Enum>(found - values.begin());
-}
-
-kernels::RopeConfig RopeOf(const json& c) {
-  return {.head_dim = c["head_dim"],
-          .percent = c["rope_percent"],
-          .base = c["rope_base"],
-          .scaling = {
-              .kind = Named<kernels::RopeScalingKind>(c["scaling"], {"none", "linear", "llama3"}),
-              .factor = c["factor"],
-              .low_freq_factor = c["low_freq_factor"],
-              .high_freq_factor = c["high_freq_factor"],
-              .original_positions = c["original_positions"]}};
-}
-
-GptConfig ConfigOf(const json& c, kernels::DType dtype) {
-  return {
-      .layers = c["layers"],
-      .hidden = c["hidden"],
-      .heads = c["heads"],
-      .kv_heads = c["kv_heads"],
-      .head_dim = c["head_dim"],
-      .ffn = c["ffn"],
-      .vocab = File().Size("vocab"),
-      .padded_vocab = 32,
-      .seq = File().Size("seq"),
-      .micro_batch = File().Size("batch"),
-      .max_positions = File().Size("seq"),
-      .position = Named<PositionKind>(c["position"], {"learned", "rope", "alibi", "none"}),
-      .rope = RopeOf(c),
-      .norm = Named<kernels::NormKind>(c["norm"], {"layernorm", "rmsnorm"}),
-      .norm_one_plus = c["one_plus"],
-      .norm_eps = c["eps"],
-      .activation = Named<kernels::ActKind>(c["activation"], {"gelu", "swiglu", "geglu", "relu2"}),
-      .bias = c["bias"],
-      .qkv_bias = c["qkv_bias"],
-      .qk_norm = c["qk_norm"],
-      .tie_embeddings = c["tied"],
-      .parallel_residual = c["parallel"],
-      .window = c["window"],
-      .dtype = dtype,
-      .head_chunk_tokens = 16};
-}
-
-std::string WeightKey(const params::ParamSpec& spec) {
-  std::string key = "weight/" + spec.name + "/" + std::to_string(spec.shape[0]);
-  return spec.shape.rank() == 1 ? key : key + "x" + std::to_string(spec.shape[1]);
-}
-
-std::vector<std::string> VariantNames() {
-  std::vector<std::string> names;
-  const json variants = json::parse(File().Metadata("variants"));
-  for (const auto& [name, config] : variants.items()) names.push_back(name);
-  return names;
-}
-
 class VariantGolden : public ::testing::TestWithParam<std::string> {
  protected:
-  static GptConfig Config(kernels::DType dtype) {
-    return ConfigOf(json::parse(File().Metadata("variants"))[GetParam()], dtype);
-  }
+  static GptConfig Config(kernels::DType dtype) { return VariantConfig(File(), GetParam(), dtype); }
 
   static void Run(ModelRig* rig) {
-    for (const params::ParamId id : rig->Ids()) {
-      rig->SetWeight(id, File().Doubles(WeightKey(rig->registry()[id])));
-    }
+    SetVariantWeights(File(), rig);
     rig->Run(File().Batch());
   }
 
@@ -138,7 +68,7 @@ TEST_P(VariantGolden, Bf16) { CompareRounded(kernels::DType::kBf16, 1e-2, 0.15);
 
 TEST_P(VariantGolden, Fp16) { CompareRounded(kernels::DType::kF16, 2e-3, 0.025); }
 
-INSTANTIATE_TEST_SUITE_P(All, VariantGolden, ::testing::ValuesIn(VariantNames()),
+INSTANTIATE_TEST_SUITE_P(All, VariantGolden, ::testing::ValuesIn(VariantNames(File())),
                          [](const auto& param) { return param.param; });
 
 // Bytes that one layer more keeps: norms, packed projection, attention, feed-forward, statistics.
@@ -219,6 +149,34 @@ TEST(Variants, CoincideWhereTheyMust) {
   EXPECT_EQ(run(same), plain);
   same.rope.base = 20000;
   EXPECT_NE(run(same), plain);
+}
+
+// Positions that each token has of its own and that nothing restarts are those of the sample, with
+// dropout as well, whose masks do not restart.
+TEST(Variants, PositionsOfTheirOwnThatCountThroughAreTheSamples) {
+  GptConfig learned = SmallConfig();
+  learned.hidden_dropout = learned.attention_dropout = 0.2;
+  GptConfig rope = learned;
+  rope.position = PositionKind::kRope;
+  rope.rope.head_dim = rope.head_dim;
+  rope.qk_norm = true;
+  for (GptConfig config : {learned, rope}) {
+    data::Microbatch batch = RandomBatch(config, 1, 0);
+    const auto run = [&] {
+      ModelRig rig(config);
+      rig.Run(batch);
+      return rig.GradBytes();
+    };
+    const std::vector<uint8_t> plain = run();
+    config.reset_positions = true;
+    const data::Microbatch through = data::EmptyMicrobatch(
+        config.seq, config.micro_batch, {.positions = true, .position_order = true});
+    batch.positions = through.positions;
+    data::SortPositions(&batch);
+    EXPECT_EQ(run(), plain);
+    RestartPositions(&batch);
+    EXPECT_NE(run(), plain);
+  }
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ std::vector<Layout> Layouts() {
       {"pp2", {"parallel.pipeline=2"}},
       {"pp2_interleaved", {"parallel.pipeline=2", "parallel.virtual_stages=2", "model.layers=4"}},
       {"pp2_dp2_zero1", {"parallel.pipeline=2", "parallel.data=2", "parallel.zero_stage=1"}},
+      {"tp2_positions_restart", {"parallel.tensor=2", "data.reset_positions=true"}},
   };
 }
 

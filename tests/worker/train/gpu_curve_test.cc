@@ -58,6 +58,14 @@ INSTANTIATE_TEST_SUITE_P(
         // Masks of attention's dropout are the CPU's, bit for bit, so the curve is.
         CurveCase{"attention_dropout_fp32", kGptLike, "fp32", {"model.attention_dropout=0.1"}},
         CurveCase{"attention_dropout_bf16", kLlamaLike, "bf16", {"model.attention_dropout=0.1"}},
+        // Positions that restart at documents: a table's, and a rotation's behind QK norm.
+        CurveCase{"restarting_fp32", kGptLike, "fp32", {"data.reset_positions=true"}},
+        CurveCase{"restarting_bf16", kGptLike, "bf16", {"data.reset_positions=true"}},
+        CurveCase{"restarting_rope_fp32",
+                  kLlamaLike,
+                  "fp32",
+                  {"data.reset_positions=true", "model.qk_norm=true"}},
+        CurveCase{"restarting_rope_bf16", kLlamaLike, "bf16", {"data.reset_positions=true"}},
         // A head of 24 and a vocabulary that is no multiple of 8.
         CurveCase{"odd_sizes_fp32",
                   kGptLike,

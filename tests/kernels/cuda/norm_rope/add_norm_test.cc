@@ -15,8 +15,9 @@ struct Case {
   double dropout = 0;
   NormKind kind = NormKind::kLayerNorm;
   bool norm = true, shift = true, one_plus = false;
-  int dys = 1;           // partials of the gradient of y
-  bool rounded = false;  // both sums
+  int dys = 1;                 // partials of the gradient of y
+  bool rounded = false;        // both sums
+  bool own_positions = false;  // each row has its own place in the table
 
   std::string Text() const {
     return "h " + std::to_string(h) + " partials " + std::to_string(partials) + " dropout " +
@@ -37,6 +38,8 @@ const Case kCases[] = {
     {.h = 7},
     {.h = 1001, .dropout = 0.1},
     {.h = 200, .residual = false, .position = true, .dropout = 0.1},
+    {.h = 200, .residual = false, .position = true, .dropout = 0.1, .own_positions = true},
+    {.s = 300, .b = 4, .h = 2048, .residual = false, .position = true, .own_positions = true},
     {.h = 1024, .partials = 4, .kind = NormKind::kRmsNorm, .shift = false, .one_plus = true},
     {.h = 1600, .partials = 2, .dropout = 0.1, .dys = 2},
     {.s = 700, .b = 4, .h = 2048, .dropout = 0.1},
@@ -67,6 +70,12 @@ struct Problem {
     std::vector<int32_t> at;
     for (int64_t i = 0; i < c.s; ++i) at.push_back(static_cast<int32_t>(i + 5));
     positions = Twins::Of<int32_t>({c.s}, at);
+    table_positions = positions;
+    if (c.own_positions) {
+      at.clear();
+      for (int64_t i = 0; i < rows[0]; ++i) at.push_back(static_cast<int32_t>(i * 7 % (c.s + 5)));
+      table_positions = Twins::Of<int32_t>({rows[0]}, at);
+    }
     std::vector<int64_t> numbers;
     for (int64_t i = 0; i < c.b; ++i) numbers.push_back(77 + (int64_t{3} << 34) * i);
     samples = Twins::Of<int64_t>({c.b}, numbers);
@@ -98,7 +107,7 @@ struct Problem {
     AddNormArgs a{.residual = residual[side],
                   .bias = bias[side],
                   .position_table = table[side],
-                  .positions = positions[side],
+                  .positions = table_positions[side],
                   .batch = config.b,
                   .dropout = MakeDropout(side),
                   .kind = config.kind,
@@ -143,7 +152,8 @@ struct Problem {
 
   Case config;
   DType dtype;
-  Operand residual, bias, table, positions, samples, gain, shift, out, y, mean, rstd;
+  Operand residual, bias, table, positions, table_positions, samples, gain, shift, out, y, mean,
+      rstd;
   std::vector<Operand> partials, dy;
   Operand dresidual_in, dresidual, dbranch, dgain, dshift, dbias;
 };

@@ -59,7 +59,7 @@ class Facts {
 
 void PutModel(const model::GptConfig& c, Facts* out) {
   out->Put(c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.stored_head_dim, c.ffn, c.vocab,
-           c.padded_vocab, c.seq, c.micro_batch, c.max_positions, c.position);
+           c.padded_vocab, c.seq, c.micro_batch, c.max_positions, c.position, c.reset_positions);
   out->Put(c.rope.percent, c.rope.base, c.rope.scaling.kind, c.rope.scaling.factor,
            c.rope.scaling.low_freq_factor, c.rope.scaling.high_freq_factor,
            c.rope.scaling.original_positions);
@@ -286,7 +286,7 @@ class FieldsActTest : public testing::Test {
     Facts facts;
     for (const auto& set : {data->train, data->valid, data->whole_valid}) {
       if (set == nullptr) continue;
-      facts.Put(set->num_samples());
+      facts.Put(set->num_samples(), set->PositionsRestartBehind(0).value_or(-1));
       std::vector<int32_t> tokens(static_cast<size_t>(set->seq_length()) + 1);
       std::vector<float> weights(static_cast<size_t>(set->seq_length()));
       for (int64_t i = 0; i < std::min<int64_t>(24, set->num_samples()); ++i) {
