@@ -42,6 +42,8 @@ std::string LossText(const std::optional<checkpoint::Evaluation>& evaluation) {
   if (kind == checkpoint::kSplit) on = " on the whole split";
   if (kind == checkpoint::kFixed) on = ", fixed windows";
   if (kind == checkpoint::kRolling) on = ", rolling windows";
+  if (evaluation->bits_per_byte)
+    on += fmt::format(", {:.4f} bits per byte", *evaluation->bits_per_byte);
   return fmt::format("{:.4f}{}", evaluation->loss, on);
 }
 
@@ -101,11 +103,13 @@ ordered_json MeasureTree(const checkpoint::Measure& measure) {
 
 ordered_json EvaluationTree(const std::optional<checkpoint::Evaluation>& evaluation) {
   if (!evaluation) return nullptr;
-  return {{"split", evaluation->split},
-          {"step", evaluation->step},
-          {"loss", RealTree(evaluation->loss)},
-          {"tokens", evaluation->tokens},
-          {"measure", MeasureTree(evaluation->measure)}};
+  ordered_json tree = {{"split", evaluation->split},
+                       {"step", evaluation->step},
+                       {"loss", RealTree(evaluation->loss)},
+                       {"tokens", evaluation->tokens},
+                       {"measure", MeasureTree(evaluation->measure)}};
+  if (evaluation->bits_per_byte) tree["bits_per_byte"] = RealTree(*evaluation->bits_per_byte);
+  return tree;
 }
 
 ordered_json TreeOf(const std::string& directory, const ListedFolder& one) {

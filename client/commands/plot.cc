@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -102,12 +103,22 @@ Series TrainSeries(const Run& run, const PlotFlags& flags) {
   return flags.smooth > 0 ? Smoothed(out, flags.smooth) : out;
 }
 
+// Of an evaluation, what the metric is of a step; nullopt: it is none of evaluations, or not known.
+std::optional<double> ValueOf(const v1::EvalRecord& eval, const std::string& metric) {
+  if (metric == "loss") return eval.loss();
+  if (metric == "perplexity" && eval.has_perplexity()) return eval.perplexity();
+  if (metric == "bits_per_byte" && eval.has_bits_per_byte()) return eval.bits_per_byte();
+  return std::nullopt;
+}
+
 Series ValidationSeries(const Run& run, const PlotFlags& flags) {
-  Series out{.name = SeriesName(flags, run, "validation loss"), .marks = true};
+  Series out{.name = SeriesName(flags, run, "validation " + flags.metric), .marks = true};
   for (const v1::EvalRecord& eval : run.history.evals()) {
     if (!eval.split().empty() && eval.split() != "valid") continue;
+    const std::optional<double> value = ValueOf(eval, flags.metric);
+    if (!value) continue;
     out.x.push_back(static_cast<double>(eval.step()));
-    out.y.push_back(eval.loss());
+    out.y.push_back(*value);
   }
   return out;
 }
@@ -135,7 +146,6 @@ StatusOr<std::vector<Series>> MakeSeries(const std::vector<Run>& runs, const Plo
     if (run.history.steps_size() > 0 && train.x.empty()) return NoSuchMetric(run.job, flags.metric);
     train.second = second;
     out.push_back(std::move(train));
-    if (flags.metric != "loss") continue;
     Series validation = ValidationSeries(run, flags);
     validation.second = second;
     if (!validation.x.empty()) out.push_back(std::move(validation));
@@ -197,10 +207,11 @@ void AddPictureFlags(CLI::App* command, PlotFlags* flags) {
 void AddPlot(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand(
       "plot",
-      "Draw a curve of a job, or of two: loss (with validation loss and perplexity) or a metric");
+      "Draw a curve of a job, or of two: loss (with perplexity), bits_per_byte, or another metric; "
+      "evaluations are marks");
   auto flags = std::make_shared<PlotFlags>();
   const RangeOptions ranges = AddHistoryFlags(command, &flags->history);
-  command->add_option("metric", flags->metric, "loss, grad_norm, tokens_per_second, ...")
+  command->add_option("metric", flags->metric, "loss, bits_per_byte, grad_norm, ...")
       ->capture_default_str();
   auto* vs = command->add_option("--vs", flags->vs, "A second job, drawn into the same plot");
   ranges.attempt->excludes(vs);

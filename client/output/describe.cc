@@ -144,8 +144,9 @@ void AddProgress(const v1::Job& job, Description* out) {
   if (job.has_bench()) out->Add("Benchmark", report::BenchLine(job.bench()));
   if (job.has_last_eval()) {
     out->Add("Validation loss",
-             fmt::format("{:.6f} at step {}{}", job.last_eval().loss(), job.last_eval().step(),
-                         job.last_eval().final() ? ", whole split" : ""));
+             fmt::format("{:.6f} at step {}{}{}", job.last_eval().loss(), job.last_eval().step(),
+                         job.last_eval().final() ? ", whole split" : "",
+                         LossUnitsText(job.last_eval())));
   }
   if (job.resumed_from_step() > 0)
     out->Add("Resumed from", fmt::format("step {}", job.resumed_from_step()));

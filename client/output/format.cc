@@ -53,6 +53,13 @@ std::string FormatPasses(double train, double valid) {
   return valid <= 0 ? out : fmt::format("{}, {} over valid", out, text(valid));
 }
 
+std::string LossUnitsText(const megatrain::v1::EvalRecord& eval) {
+  std::string text;
+  if (eval.has_perplexity()) text += fmt::format(", perplexity {:.4g}", eval.perplexity());
+  if (eval.has_bits_per_byte()) text += fmt::format(", {:.4f} bits per byte", eval.bits_per_byte());
+  return text;
+}
+
 std::string FormatAge(int64_t unix_micros, int64_t now_micros) {
   if (unix_micros == 0) return "-";
   return FormatDuration(std::max(0.0, static_cast<double>(now_micros - unix_micros) / 1e6));

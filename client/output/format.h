@@ -7,8 +7,9 @@
 #include <vector>
 
 namespace megatrain::v1 {
+class EvalRecord;
 class Job;
-}
+}  // namespace megatrain::v1
 
 namespace mt::client {
 
@@ -18,6 +19,9 @@ std::string FormatRate(double per_second);   // "950", "12.3k", "1.20M"
 std::string FormatTokens(int64_t tokens);    // "950", "1.20M", "2.60G"
 // Passes over the data: "29.1 passes over train, 0.25 over valid", without what is 0; "" for both.
 std::string FormatPasses(double train, double valid);
+// The loss of an evaluation in other units: ", perplexity 7.199, 2.8478 bits per byte", without
+// what is not known; "" for neither.
+std::string LossUnitsText(const megatrain::v1::EvalRecord& eval);
 std::string FormatAge(int64_t unix_micros, int64_t now_micros);  // "3m05s"; "-" for 0
 
 // The beginning of a GPU's UUID: "GPU-8c5c3b0e"; "-" for "".

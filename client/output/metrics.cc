@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -65,8 +66,29 @@ void JoinEvaluations(const v1::History& history, Metrics* out) {
     const auto at =
         std::lower_bound(out->points.begin(), out->points.end(), eval.step(),
                          [](const MetricPoint& point, int64_t step) { return point.step < step; });
-    if (at != out->points.end()) at->validation_loss = eval.loss();
+    if (at == out->points.end()) continue;
+    at->validation_loss = eval.loss();
+    at->validation_perplexity.reset();
+    at->validation_bits_per_byte.reset();
+    if (eval.has_perplexity()) at->validation_perplexity = eval.perplexity();
+    if (eval.has_bits_per_byte()) at->validation_bits_per_byte = eval.bits_per_byte();
   }
+}
+
+// What a point has of an evaluation, by name.
+constexpr std::pair<const char*, std::optional<double> MetricPoint::*> kOfEvaluations[] = {
+    {"validation_loss", &MetricPoint::validation_loss},
+    {"validation_perplexity", &MetricPoint::validation_perplexity},
+    {"validation_bits_per_byte", &MetricPoint::validation_bits_per_byte}};
+
+// The text of a column's value; "-" where an `optional` metric was not reported.
+std::string ColumnText(const report::StepMetric& metric, double value) {
+  if (std::isnan(value) && !metric.IsReported(v1::StepRecord())) return "-";
+  return MetricText(metric, MetricPlace::kColumn, value);
+}
+
+std::string Fixed(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "-";
 }
 
 }  // namespace
@@ -170,8 +192,10 @@ std::string MetricsJsonl(const Metrics& metrics) {
       if (value.min) out += keys[i].min + JsonNumber(*value.min, keys[i].integer);
       if (value.max) out += keys[i].max + JsonNumber(*value.max, keys[i].integer);
     }
-    if (point.validation_loss)
-      out += ",\"validation_loss\":" + JsonNumber(*point.validation_loss, false);
+    for (const auto& [name, member] : kOfEvaluations) {
+      const std::optional<double>& value = point.*member;
+      if (value) out += JsonKeys::Key(name) + JsonNumber(*value, false);
+    }
     out += "}\n";
   }
   return out;
@@ -184,7 +208,8 @@ std::string MetricsCsv(const Metrics& metrics, bool header) {
     out = metrics.has_attempts ? "step,time_us,epoch,attempt" : "step,time_us,epoch";
     for (const std::string& name : metrics.names)
       out += ranges ? fmt::format(",{0},{0}_min,{0}_max", name) : "," + name;
-    out += ",validation_loss\r\n";
+    for (const auto& [name, member] : kOfEvaluations) out += fmt::format(",{}", name);
+    out += "\r\n";
   }
   for (const MetricPoint& point : metrics.points) {
     out += fmt::format("{},{},{}", point.step, point.time_us, point.epoch);
@@ -196,13 +221,16 @@ std::string MetricsCsv(const Metrics& metrics, bool header) {
                            value.max ? CsvNumber(*value.max) : "");
       }
     }
-    out += "," + (point.validation_loss ? CsvNumber(*point.validation_loss) : "") + "\r\n";
+    for (const auto& [name, member] : kOfEvaluations) {
+      const std::optional<double>& value = point.*member;
+      out += "," + (value ? CsvNumber(*value) : "");
+    }
+    out += "\r\n";
   }
   return out;
 }
 
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
-  const auto fixed = [](double v) { return fmt::format("{:.4f}", v); };
   Rows rows = {{"STEP", TimeHeader(style, "AGE", "TIME")}};
   const bool attempts = wide && metrics.has_attempts;
   if (attempts) rows[0].emplace_back("ATTEMPT");
@@ -217,17 +245,21 @@ Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide) {
       const auto at = std::find(metrics.names.begin(), metrics.names.end(), metric->name());
       if (at == metrics.names.end()) continue;
       rows[0].push_back(MetricLabel(*metric, MetricPlace::kColumn));
-      shown.emplace_back(static_cast<size_t>(at - metrics.names.begin()), [metric](double v) {
-        return MetricText(*metric, MetricPlace::kColumn, v);
-      });
+      shown.emplace_back(static_cast<size_t>(at - metrics.names.begin()),
+                         [metric](double v) { return ColumnText(*metric, v); });
     }
   }
   rows[0].push_back("VALID");
+  const bool bits = std::ranges::any_of(metrics.points, [](const MetricPoint& point) {
+    return point.validation_bits_per_byte.has_value();
+  });
+  if (bits) rows[0].push_back("VALID BITS");
   for (const MetricPoint& point : metrics.points) {
     std::vector<std::string> row = {std::to_string(point.step), TimeCell(style, point.time_us)};
     if (attempts) row.push_back(point.attempt > 0 ? std::to_string(point.attempt) : "-");
     for (const auto& [index, format] : shown) row.push_back(format(point.values[index].last));
-    row.push_back(point.validation_loss ? fixed(*point.validation_loss) : "-");
+    row.push_back(Fixed(point.validation_loss));
+    if (bits) row.push_back(Fixed(point.validation_bits_per_byte));
     rows.push_back(std::move(row));
   }
   return rows;

@@ -30,9 +30,10 @@ struct MetricPoint {
   int64_t step = 0;     // the last step of the point
   int64_t time_us = 0;  // Unix time
   int64_t epoch = 0;
-  int attempt = 0;                        // of the run; 0: not known
-  std::vector<MetricValue> values;        // in the order of Metrics::names
-  std::optional<double> validation_loss;  // of the newest evaluation within its steps
+  int attempt = 0;                  // of the run; 0: not known
+  std::vector<MetricValue> values;  // in the order of Metrics::names
+  // Of the newest evaluation within its steps.
+  std::optional<double> validation_loss, validation_perplexity, validation_bits_per_byte;
 };
 
 // Points with the names of their values.
@@ -58,13 +59,14 @@ Metrics Select(const Metrics& metrics, const std::vector<std::string>& names);
 std::vector<std::string> Align(bool more, std::vector<std::string>* names, Metrics* metrics);
 
 // One object per point: step, time_us, epoch, attempt where it is known, each metric (with name_min
-// and name_max for an aggregated point), and validation_loss where there is one. NaN and infinities
-// are null.
+// and name_max for an aggregated point), and validation_loss, validation_perplexity and
+// validation_bits_per_byte where they are known. NaN and infinities are null.
 std::string MetricsJsonl(const Metrics& metrics);
 // CSV after RFC 4180: a header (if `header`) and one line per point; missing values are empty. A
 // metric has columns for minimum and maximum where any point is aggregated.
 std::string MetricsCsv(const Metrics& metrics, bool header);
-// The metrics that declare a column for it, or with `wide` all.
+// The metrics that declare a column for it, or with `wide` all; evaluations in bits per byte where
+// a point has one.
 Rows MetricsRows(const Metrics& metrics, const Style& style, bool wide);
 
 }  // namespace mt::client

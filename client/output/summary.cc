@@ -52,8 +52,8 @@ std::string JobSummary(const v1::Job& job, const v1::EventsChunk& events, const 
   };
   add("", ProgressText(job));
   if (job.has_last_eval()) {
-    add("validation loss ",
-        fmt::format("{:.4f} at step {}", job.last_eval().loss(), job.last_eval().step()));
+    add("validation loss ", fmt::format("{:.4f} at step {}{}", job.last_eval().loss(),
+                                        job.last_eval().step(), LossUnitsText(job.last_eval())));
   }
   add("last checkpoint: ", CheckpointAgeText(job, args.style));
   add("last save FAILED: ", job.last_checkpoint_error());

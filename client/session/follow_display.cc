@@ -166,10 +166,10 @@ void FollowDisplay::ShowJob(const v1::Job& job) {
 
 void FollowDisplay::ShowEval(const v1::EvalRecord& eval) {
   if (!evals_.insert(EvalKey(eval)).second) return;
-  Line(fmt::format("{} loss {:.4f} at step {} ({} tokens{})",
+  Line(fmt::format("{} loss {:.4f} at step {} ({} tokens{}{})",
                    eval.split().empty() ? "valid" : eval.split(), eval.loss(), eval.step(),
                    FormatRate(static_cast<double>(eval.tokens())),
-                   eval.final() ? ", whole split" : ""));
+                   eval.final() ? ", whole split" : "", LossUnitsText(eval)));
 }
 
 void FollowDisplay::Smooth(const v1::StepRecord& step) {

@@ -125,6 +125,9 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
     last_step.emplace_back(&metric, registry->AddGauge(declared.name(), declared.help()));
   }
   gauge(&validation_loss, "mt_validation_loss", "Loss of the last evaluation, in nats.");
+  gauge(&validation_perplexity, "mt_validation_perplexity", "Perplexity of the last evaluation.");
+  gauge(&validation_bits_per_byte, "mt_validation_bits_per_byte",
+        "Loss of the last evaluation, in bits per byte of text.");
   gauge(&save_seconds, "mt_checkpoint_duration_seconds", "Duration of the last complete save.");
   gauge(&save_bytes, "mt_checkpoint_bytes", "Size of the last complete checkpoint.");
   gauge(&save_step, "mt_checkpoint_last_success_step",
@@ -257,9 +260,7 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
         std::max(control::kStepLimitFactor * feed->StepSecondsP99(), seconds(control::kStepLimit));
   }
   step_limit_.Set(saving ? std::max(limit, kSaveLimit) : limit);
-  if (job.has_last_eval()) {
-    Show("validation_loss", families_->validation_loss, job.last_eval().loss());
-  }
+  if (job.has_last_eval()) ShowEvaluation(job.last_eval());
   if (feed != nullptr) {
     const StepTotals& totals = feed->totals();
     skipped_.RaiseTo(static_cast<double>(totals.skipped));
@@ -269,6 +270,14 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
     badput_.find("rollback")->second.RaiseTo(totals.again_seconds);
   }
   if (job.has_last_step()) ShowLastStep(last);
+}
+
+void JobMeter::ShowEvaluation(const v1::EvalRecord& eval) {
+  Show("validation_loss", families_->validation_loss, eval.loss());
+  if (eval.has_perplexity())
+    Show("validation_perplexity", families_->validation_perplexity, eval.perplexity());
+  if (eval.has_bits_per_byte())
+    Show("validation_bits_per_byte", families_->validation_bits_per_byte, eval.bits_per_byte());
 }
 
 void JobMeter::ShowLastStep(const v1::StepRecord& step) {

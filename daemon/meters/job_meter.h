@@ -14,6 +14,7 @@
 
 namespace megatrain::v1 {
 enum JobState : int;
+class EvalRecord;
 class Event;
 class Job;
 class StepRecord;
@@ -32,8 +33,9 @@ struct JobFamilies {
   explicit JobFamilies(metrics::Registry* registry);
 
   metrics::Family<metrics::Gauge> state, info, run_info, ranks, slots, epoch, step, total_steps,
-      last_step_time, step_limit, validation_loss, save_seconds, save_bytes, save_step, save_time,
-      saving, save_interval_steps, save_interval_seconds, second_lag;
+      last_step_time, step_limit, validation_loss, validation_perplexity, validation_bits_per_byte,
+      save_seconds, save_bytes, save_step, save_time, saving, save_interval_steps,
+      save_interval_seconds, second_lag;
   metrics::Family<metrics::Counter> skipped, tokens, flops, restarts, goodput, badput, save_stall,
       save_failures;
   // Gauges of the last step, which StepRecord declares.
@@ -69,6 +71,7 @@ class JobMeter {
   void ShowRun(const megatrain::v1::Job& job);
   void ShowState(const megatrain::v1::Job& job, const Moment& moment);
   void ShowSteps(const megatrain::v1::Job& job, const StepFeed* feed, bool saving);
+  void ShowEvaluation(const megatrain::v1::EvalRecord& eval);
   void ShowLastStep(const megatrain::v1::StepRecord& step);
   void ShowSaves(const megatrain::v1::Job& job, bool saving);
   void CountTime(const Moment& moment);

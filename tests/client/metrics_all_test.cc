@@ -135,7 +135,8 @@ TEST_F(MetricsAllTest, EveryStepInEveryFormat) {
 TEST_F(MetricsAllTest, NamesAreAskedForAndMustExist) {
   steps_.Add(1, 6, 1);
   const Ran ran = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "csv", "--names", "loss"});
-  EXPECT_THAT(ran.out, testing::StartsWith("step,time_us,epoch,loss,validation_loss\r\n"));
+  EXPECT_THAT(ran.out, testing::StartsWith("step,time_us,epoch,loss,validation_loss,"
+                                           "validation_perplexity,validation_bits_per_byte\r\n"));
   EXPECT_EQ(steps_.names, (std::vector<std::vector<std::string>>(2, {"loss"})));
   const Ran none = Mtctl(&server_, {"metrics", "tiny", "--all", "--names", "nope"});
   EXPECT_EQ(none.code, kExitInvalidInput);
@@ -147,14 +148,15 @@ TEST_F(MetricsAllTest, ColumnsAreThoseOfTheWholeRange) {
   steps_.Add(1, 9, 1);
   steps_.late_column = 6;
   const Ran csv = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "csv"});
-  EXPECT_THAT(csv.out, HasSubstr("epoch,loss,grad_norm,validation_loss\r\n"));
-  EXPECT_THAT(csv.out, HasSubstr("\n1,0,1,0.5,,\r\n"));
-  EXPECT_THAT(csv.out, HasSubstr("\n6,0,1,3,3,\r\n"));
+  EXPECT_THAT(csv.out, HasSubstr("epoch,loss,grad_norm,validation_loss,validation_perplexity,"
+                                 "validation_bits_per_byte\r\n"));
+  EXPECT_THAT(csv.out, HasSubstr("\n1,0,1,0.5,,,,\r\n"));
+  EXPECT_THAT(csv.out, HasSubstr("\n6,0,1,3,3,,,\r\n"));
   EXPECT_EQ(csv.err, "");
   // It came up after the header was written: said, where rows do not name their columns.
   steps_.known_late = false;
   const Ran late = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "csv"});
-  EXPECT_THAT(late.out, HasSubstr("\n6,0,1,3,\r\n"));
+  EXPECT_THAT(late.out, HasSubstr("\n6,0,1,3,,,\r\n"));
   EXPECT_THAT(late.err, HasSubstr("grad_norm came up while the steps were read and is left out"));
   const Ran lines = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "jsonl"});
   EXPECT_THAT(lines.out,

@@ -129,6 +129,8 @@ v1::History TwoBuckets() {
   auto* eval = history.add_evals();
   eval->set_step(20);
   eval->set_loss(1.75);
+  eval->set_perplexity(5.5);
+  eval->set_bits_per_byte(2.5);
   return history;
 }
 
@@ -139,14 +141,18 @@ TEST(MetricsTest, PointsOfManyStepsHaveTheirRange) {
       "{\"step\":16,\"time_us\":0,\"epoch\":1,\"loss\":2.5,\"loss_min\":2.25,\"loss_max\":null,"
       "\"tokens\":4096}\n"
       "{\"step\":32,\"time_us\":1000,\"epoch\":1,\"loss\":1.5,\"loss_min\":1.25,\"loss_max\":3.0,"
-      "\"tokens\":4096,\"validation_loss\":1.75}\n");
+      "\"tokens\":4096,\"validation_loss\":1.75,\"validation_perplexity\":5.5,"
+      "\"validation_bits_per_byte\":2.5}\n");
   EXPECT_EQ(
       MetricsCsv(metrics, true),
-      "step,time_us,epoch,loss,loss_min,loss_max,tokens,tokens_min,tokens_max,validation_loss\r\n"
-      "16,0,1,2.5,2.25,,4096,,,\r\n"
-      "32,1000,1,1.5,1.25,3,4096,,,1.75\r\n");
+      "step,time_us,epoch,loss,loss_min,loss_max,tokens,tokens_min,tokens_max,validation_loss,"
+      "validation_perplexity,validation_bits_per_byte\r\n"
+      "16,0,1,2.5,2.25,,4096,,,,,\r\n"
+      "32,1000,1,1.5,1.25,3,4096,,,1.75,5.5,2.5\r\n");
   EXPECT_EQ(Table(MetricsRows(metrics, {}, false)),
-            "STEP  AGE  LOSS    VALID\n16    -    2.5000  -\n32    0s   1.5000  1.7500\n");
+            "STEP  AGE  LOSS    VALID   VALID BITS\n"
+            "16    -    2.5000  -       -\n"
+            "32    0s   1.5000  1.7500  2.5000\n");
   EXPECT_EQ(Select(metrics, {"tokens", "nothing"}).names, std::vector<std::string>{"tokens"});
 }
 
@@ -192,10 +198,26 @@ TEST(MetricsTest, ColumnsHaveAnOrder) {
               testing::StartsWith("3,0,0,3,4,5,6,7,8,1,10,12,13,14,16,18,19,20,21,"));
   EXPECT_THAT(MetricsCsv(metrics, true),
               testing::HasSubstr(",phase_seconds/backward,phase_seconds/ckpt,phase_seconds/forward,"
-                                 "memory_bytes/comm,memory_bytes/weights,validation_loss\r\n"));
+                                 "memory_bytes/comm,memory_bytes/weights,validation_loss,"
+                                 "validation_perplexity,validation_bits_per_byte\r\n"));
   EXPECT_EQ(Table(MetricsRows(metrics, {}, false)),
-            "STEP  AGE  LOSS    LR         GRAD NORM  TOK/S  STEP S   TFLOP/S  VALID\n"
-            "3     -    3.0000  5.000e+00  4.0000     14     10.0000  13       -\n");
+            "STEP  AGE  LOSS    BITS/BYTE  LR         GRAD NORM  TOK/S  STEP S   TFLOP/S  VALID\n"
+            "3     -    3.0000  25.0000    5.000e+00  4.0000     14     10.0000  13       -\n");
+  // A tokenizer that does not know bytes.
+  v1::StepRecord step = FullStep();
+  step.clear_bits_per_byte();
+  EXPECT_THAT(Table(MetricsRows(FromStep(step), {}, false)),
+              testing::HasSubstr("\n3     -    3.0000  -          5.000e+00"));
+}
+
+TEST(MetricsTest, AnEvaluationInTheUnitsThatAreKnown) {
+  v1::EvalRecord eval;
+  eval.set_loss(1.9739);
+  EXPECT_EQ(LossUnitsText(eval), "") << "of an earlier version";
+  eval.set_perplexity(7.19869);
+  EXPECT_EQ(LossUnitsText(eval), ", perplexity 7.199");
+  eval.set_bits_per_byte(2.86647);
+  EXPECT_EQ(LossUnitsText(eval), ", perplexity 7.199, 2.8665 bits per byte");
 }
 
 TEST(MetricsTest, TextsSayWhatTheyAreOf) {
@@ -206,6 +228,8 @@ TEST(MetricsTest, TextsSayWhatTheyAreOf) {
   }
   EXPECT_THAT(described,
               testing::StartsWith("Loss: 3.000000\n"
+                                  "Loss: perplexity 24\n"
+                                  "Loss: 25.0000 bits per byte\n"
                                   "Learning rate: 5.0000e+00\n"
                                   "Grad norm: 4.0000\n"
                                   "Speed: 14 tokens/s\n"

@@ -309,6 +309,22 @@ TEST_F(PlotCommandTest, TwoJobsAndSmoothing) {
   EXPECT_THAT(other.out, Not(HasSubstr("perplexity")));
 }
 
+// Evaluations in the units that they are known in are marks of these metrics, too.
+TEST_F(PlotCommandTest, OtherUnitsOfTheLossHaveTheirEvaluations) {
+  v1::History& history = server_.state().history;
+  history.mutable_columns(0)->set_name("bits_per_byte");
+  EXPECT_EQ(LinesOf(Mtctl(&server_, {"plot", "tiny", "bits_per_byte", "--ascii"}).out)[0],
+            "* bits_per_byte")
+      << "none is known";
+  history.mutable_evals(0)->set_bits_per_byte(3.5);
+  history.mutable_evals(0)->set_perplexity(40);
+  EXPECT_EQ(LinesOf(Mtctl(&server_, {"plot", "tiny", "bits_per_byte", "--ascii"}).out)[0],
+            "* bits_per_byte   o validation bits_per_byte");
+  history.mutable_columns(0)->set_name("perplexity");
+  EXPECT_EQ(LinesOf(Mtctl(&server_, {"plot", "tiny", "perplexity", "--ascii"}).out)[0],
+            "* perplexity   o validation perplexity");
+}
+
 TEST_F(PlotCommandTest, EachCurveIsThatOfItsJob) {
   constexpr char kOther[] = "22222222-d9cb-469f-a165-70867728950e";
   server_.state().jobs[1].set_uid(kOther);

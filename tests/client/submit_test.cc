@@ -319,8 +319,9 @@ class RunsTest : public testing::Test {
 
 TEST_F(RunsTest, RowsSayWhichAttemptTheyAreOf) {
   EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "-o", "csv"}).out,
-            "step,time_us,epoch,attempt,loss,validation_loss\r\n"
-            "1,1000,7,1,4,\r\n2,2000,7,1,3,\r\n3,3000,7,2,2,\r\n4,4000,7,2,1,\r\n");
+            "step,time_us,epoch,attempt,loss,validation_loss,validation_perplexity,"
+            "validation_bits_per_byte\r\n"
+            "1,1000,7,1,4,,,\r\n2,2000,7,1,3,,,\r\n3,3000,7,2,2,,,\r\n4,4000,7,2,1,,,\r\n");
   EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "-o", "jsonl"}).out,
               HasSubstr("{\"step\":3,\"time_us\":3000,\"epoch\":7,\"attempt\":2,\"loss\":2"));
   EXPECT_THAT(Mtctl(&server_, {"metrics", "tiny", "-o", "wide"}).out, HasSubstr("ATTEMPT"));

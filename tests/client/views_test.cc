@@ -410,7 +410,9 @@ TEST_F(ViewsTest, MetricsWatchSaysWhatWasDropped) {
   server_.state().metrics = {chunk};
   const Ran ran = Mtctl(&server_, {"metrics", "tiny", "--watch", "-o", "csv", "--names", "loss"});
   EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_EQ(ran.out, "step,time_us,epoch,loss,validation_loss\r\n41,0,0,2.25,\r\n");
+  EXPECT_EQ(ran.out,
+            "step,time_us,epoch,loss,validation_loss,validation_perplexity,"
+            "validation_bits_per_byte\r\n41,0,0,2.25,,,\r\n");
   EXPECT_THAT(ran.err, HasSubstr("17 steps left out"));
 }
 

@@ -1,4 +1,5 @@
-"""scripts/quickstart.sh chooses the layout by what `mtctl get nodes` tells: its mtctl and its build are stand-ins here."""
+"""scripts/quickstart.sh chooses the layout by what `mtctl get nodes` tells, and bytes or tokens by what a few seconds of each come to:
+its mtctl and its build are stand-ins here."""
 import json
 import os
 import pathlib
@@ -20,10 +21,15 @@ MTCTL = """#!/bin/bash
 printf '%s\\n' "$*" >> "$CALLS"
 case "$*" in
   *"-o json get nodes"*) cat "$NODES" ;;
+  *"-o json describe quickstart-"*) cat "$TRIED/${*: -1}.json" ;;
   *"-o json describe"*) cat "$JOB" ;;
+  submit*name=quickstart-*) exit "${TRY_CODE:-0}" ;;
   submit*) exit "${SUBMIT_CODE:-0}" ;;
 esac
 """
+YAML = "submit -f deploy/examples/quickstart.yaml"
+TOKENS = (" --set data.path=[fortunes_token_document] --set data.tokenizer.type=hf --set data.tokenizer.file=fortunes.json"
+          " --set training.train_iters=1000")
 TRAINED = {"state": "SUCCEEDED", "message": "", "started_us": 0, "finished_us": 0, "resumed_from_step": 0}
 GPU = {"device": "GPU", "out_of_order": False}
 SICK = {"device": "GPU", "out_of_order": True}
@@ -49,51 +55,100 @@ class QuickstartTest(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def run_with(self, *slots, code=0, job=None, directory=".quickstart/checkpoints/default/quickstart"):
+    def script(self, *slots, code=0, job=None, bits=(3, 2.5), flags=(), try_code=0):
+        """Runs it; `bits`: per byte, of the bytes and of the tokens that are tried."""
         nodes, described = self.root / "nodes.json", self.root / "described.json"
         nodes.write_text(json.dumps({"nodes": [{"slots": list(slots)}]}))
         described.write_text(json.dumps(job or TRAINED))
-        env = dict(os.environ, CALLS=str(self.calls), NODES=str(nodes), JOB=str(described), SUBMIT_CODE=str(code),
-                   PATH=f"{self.root}/path:{os.environ['PATH']}")
-        done = subprocess.run(["bash", str(self.root / "scripts/quickstart.sh")], env=env, capture_output=True, text=True,
+        for name, value in zip(("bytes", "tokens"), bits):
+            tried = dict(TRAINED, last_eval={"bits_per_byte": value}) if value else TRAINED
+            (self.root / f"quickstart-{name}.json").write_text(json.dumps(tried))
+        self.calls.unlink(missing_ok=True)
+        env = dict(os.environ, CALLS=str(self.calls), NODES=str(nodes), JOB=str(described), SUBMIT_CODE=str(code), TRIED=str(self.root),
+                   TRY_CODE=str(try_code), PATH=f"{self.root}/path:{os.environ['PATH']}")
+        done = subprocess.run(["bash", str(self.root / "scripts/quickstart.sh"), *flags], env=env, capture_output=True, text=True,
                               timeout=60, check=False)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, try_code or code, done.stdout + done.stderr)
         calls = self.calls.read_text().splitlines()
-        submits = [call for call in calls if call.startswith("submit")]
-        self.assertEqual(len(submits), 1, calls)
-        samples = [] if code else ["generate quickstart --prompt The  --samples 3 --temperature 0.7 --tokens 60"]
+        self.assertEqual(calls[-1], "dev down", "what was started is stopped")
+        return calls, done.stdout
+
+    def run_with(self, *slots, code=0, directory=".quickstart/checkpoints/default/quickstart", tries=2, tokens=True, **more):
+        """Returns the call that trains, those that try before it, and what was said."""
+        calls, said = self.script(*slots, code=code, **more)
+        *tried, submit = [call for call in calls if call.startswith("submit")]
+        self.assertEqual(len(tried), tries, calls)
+        text = f"The --tokenizer-file {self.root}/.quickstart/data/fortunes.json" if tokens else "The "
+        samples = [] if code else [f"generate quickstart --prompt {text} --samples 3 --temperature 0.7 --tokens 60"]
         last = ["plot quickstart", *samples, "dev down"]
-        self.assertEqual(calls[-len(last):], last, "its curve is shown, and what a trained model writes; what was started is stopped")
-        self.assertIn("setup --programs\n", done.stdout)
-        self.assertRegex(done.stdout, r"(?m)^  export PATH=.*some-preset/bin.* XDG_STATE_HOME=.*/.quickstart/state$")
-        self.assertRegex(done.stdout, rf"(?m)^  mtctl generate \S*/{re.escape(directory)} --prompt")
-        return submits[0], done.stdout
+        self.assertEqual(calls[-len(last):], last, "its curve is shown, and what a trained model writes")
+        self.assertIn("setup --programs\n", said)
+        self.assertRegex(said, r"(?m)^  export PATH=.*some-preset/bin.* XDG_STATE_HOME=.*/.quickstart/state$")
+        flags = r'"I" --tokenizer-file \S+/fortunes.json' if tokens else '"I "'
+        self.assertRegex(said, rf"(?m)^  mtctl generate \S*/{re.escape(directory)} --prompt {flags} *#")
+        return submit, tried, said
 
     def test_a_gpu_trains_the_job_alone(self):
-        submit, said = self.run_with(CPU, GPU, CPU)
-        self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 --follow")
-        self.assertIn("training on a GPU", said)
+        layout = " --set parallel.tensor=1 --set parallel.pipeline=1"
+        submit, tried, said = self.run_with(CPU, GPU, CPU)
+        self.assertEqual(submit, f"{YAML}{layout}{TOKENS} --follow")
+        self.assertTrue(all(call.startswith(f"{YAML}{layout} --set") for call in tried), tried)
+        self.assertIn("training on a GPU, on tokens\n", said)
 
     def test_two_are_used_of_two_and_more(self):
         for slots in ((GPU, GPU), (SICK, GPU, GPU, GPU, CPU)):
-            self.calls.unlink(missing_ok=True)
-            submit, said = self.run_with(*slots)
-            self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --set parallel.tensor=1 --set parallel.pipeline=1 "
-                                     "--set parallel.data=2 --follow")
+            submit, _, said = self.run_with(*slots, flags=("--fresh",))
+            self.assertEqual(submit, f"{YAML} --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=2{TOKENS} --follow")
             self.assertIn("training on two GPUs", said)
 
     def test_without_one_cpu_slots_do(self):
         for slots in ((CPU,) * 4, (CPU,) * 4 + (SICK,)):
-            self.calls.unlink(missing_ok=True)
-            submit, said = self.run_with(*slots)
-            self.assertEqual(submit, "submit -f deploy/examples/quickstart.yaml --follow")
+            submit, _, said = self.run_with(*slots, flags=("--fresh",))
+            self.assertEqual(submit, f"{YAML}{TOKENS} --follow")
             self.assertIn("training on CPU slots", said)
 
     def test_a_job_that_fails_is_the_scripts_exit_code(self):
         self.run_with(CPU, code=7)
 
-    def test_a_run_of_an_earlier_version_has_its_directory(self):
-        self.run_with(CPU, job=dict(TRAINED, checkpoint_path="/clone/checkpoints/quickstart"), directory="clone/checkpoints/quickstart")
+    def test_both_are_tried_alike_for_the_same_time(self):
+        _, tried, said = self.run_with(CPU)
+        alike = []
+        for call, name, data in zip(tried, ("bytes", "tokens"), ("", TOKENS)):
+            self.assertIn(f" --set name=quickstart-{name} --set training.exit_after=7s", call)
+            self.assertIn(" --set checkpoint.directory=none --set checkpoint.every_iters=0 ", call, "nothing is kept of it")
+            alike.append(call.replace(data, "").replace(name, ""))
+        self.assertEqual(alike[0], alike[1])
+        self.assertIn("\nbytes 3.0000\ntokens 2.5000\n", said)
+        self.assertRegex(said, r"(?m)^tried at first +bytes 3.0000; tokens 2.5000 \(bits per byte after 7 s of each\)$")
+
+    def test_the_better_of_both_is_used_from_then_on(self):
+        submit, _, said = self.run_with(CPU, bits=(2.25, 2.5), tokens=False)
+        self.assertEqual(submit, f"{YAML} --follow")
+        self.assertIn("training on CPU slots, on bytes\n", said)
+        # A run goes on with what it began with, without another try.
+        submit, _, said = self.run_with(CPU, bits=(3, 2), tokens=False, tries=0)
+        self.assertEqual(submit, f"{YAML} --follow")
+        self.assertRegex(said, r"(?m)^tried at first +bytes 2.2500; tokens 2.5000 ")
+        submit, _, _ = self.run_with(CPU, bits=(3, 2), flags=("--fresh",))
+        self.assertEqual(submit, f"{YAML}{TOKENS} --follow")
+
+    def test_a_machine_too_slow_to_tell_trains_on_bytes(self):
+        for bits in ((None, 2), (3, None), (None, None)):
+            submit, _, said = self.run_with(CPU, bits=bits, tokens=False, flags=("--fresh",))
+            self.assertEqual(submit, f"{YAML} --follow")
+            self.assertIn(" not evaluated in time\n", said)
+
+    def test_a_try_that_fails_ends_it_and_is_made_again(self):
+        calls, _ = self.script(CPU, try_code=9)
+        self.assertEqual(sum(call.startswith("submit") for call in calls), 1, calls)
+        self.run_with(CPU)
+
+    def test_a_run_of_an_earlier_version_goes_on_with_bytes_where_it_lies(self):
+        (self.root / ".quickstart/checkpoints/quickstart").mkdir(parents=True)
+        submit, _, said = self.run_with(CPU, job=dict(TRAINED, checkpoint_path="/clone/checkpoints/quickstart"), tries=0, tokens=False,
+                                        directory="clone/checkpoints/quickstart")
+        self.assertEqual(submit, f"{YAML} --follow")
+        self.assertNotIn("tried at first", said)
 
 
 class QuickstartTwiceTest(unittest.TestCase):
@@ -111,6 +166,10 @@ class QuickstartTwiceTest(unittest.TestCase):
         for name, text in (("scripts/setup.sh", ""), ("scripts/preset.sh", "echo some-preset"), ("path/cmake", "")):
             (self.root / name).write_text(f"#!/bin/bash\n{text}\n")
             (self.root / name).chmod(0o755)
+        script = self.root / "scripts/quickstart.sh"
+        text = script.read_text()
+        self.assertIn("training.train_iters=1000", text)
+        script.write_text(text.replace("training.train_iters=1000", "training.train_iters=12"))
         text = (SOURCE / "deploy/examples/quickstart.yaml").read_text()
         for before, after in (("train_iters: 1200", "train_iters: 12"), ("every_iters: 300", "every_iters: 6"),
                               ("warmup: 100", "warmup: 2"), ("iters: 20", "iters: 2"), ("layers: 4", "layers: 2"),
@@ -137,6 +196,11 @@ class QuickstartTwiceTest(unittest.TestCase):
     def test_as_its_last_line_says(self):
         first = self.quickstart()
         run, = self.runs()
+        said = self.value(first, "tried at first")
+        tried = re.fullmatch(r"bytes (\d+\.\d+); tokens (\d+\.\d+) \(bits per byte after 7 s of each\)", said)
+        better = "bytes" if float(tried[1]) <= float(tried[2]) else "tokens"
+        self.assertIn(f"== training on CPU slots, on {better}\n", first)
+        self.assertRegex(self.value(first, "validation loss"), r"^\d+\.\d+ nats per token, \d+\.\d+ bits per byte, over \d+ tokens$")
         self.assertEqual(self.value(first, "state"), "SUCCEEDED trained to step 12")
         self.assertTrue(first.endswith("Once more: bash scripts/quickstart.sh goes on where it was interrupted, or has nothing to train "
                                        "and evaluates; --fresh trains anew.\n"), first[-300:])
@@ -145,7 +209,8 @@ class QuickstartTwiceTest(unittest.TestCase):
         subprocess.run(["bash", "-c", f"{os.environ['MT_BIN']}/mtctl {line} --tokens 2"], check=True, capture_output=True, timeout=60)
         again = self.quickstart()
         self.assertEqual(self.value(again, "state"), f"SUCCEEDED nothing to do: run {run} has 12 of 12 steps")
-        for name in ("validation loss", "checkpoint"):
+        self.assertNotIn("== bytes or tokens", again)
+        for name in ("validation loss", "tried at first", "checkpoint"):
             self.assertEqual(self.value(again, name), self.value(first, name))
         self.assertEqual(self.runs(), [run])
 

@@ -2,6 +2,7 @@
 mtctl reads what numpy writes; what preparing takes of memory; and jobs over a blend with a tokenizer of their own."""
 import gzip
 import json
+import math
 import os
 import pathlib
 import random
@@ -307,12 +308,18 @@ class DataJobTest(ServiceTest):
 
     def test_the_tokenizer_is_the_jobs_or_the_datas(self):
         blend = "[0.7, news, 0.3, books]"
+        bits = {}
         for name, path, tokenizer, wanted in (("told", blend, "{type: hf, file: tokenizer.json}", 280), ("found", blend, "", 280),
                                               ("bytes", "[text_document]", "", 257)):
             with self.subTest(name):
                 job, vocabulary = self.run_job(name, path, tokenizer)
                 self.assertEqual(job["state"], "SUCCEEDED", job)
                 self.assertEqual(vocabulary, wanted)
+                bits[name] = job["last_step"]["bits_per_byte"]
+                self.assertAlmostEqual(job["last_step"]["perplexity"], math.exp(job["last_step"]["loss"]), delta=1e-6)
+        # The tokenizer's files and the record beside the data tell the same.
+        self.assertEqual(bits["told"], bits["found"])
+        self.assertGreater(bits["bytes"], 0)
         for name, path, tokenizer in (("other", "[text_document]", "{type: hf, file: tokenizer.json}"),
                                       ("mixed", "[news, text_document]", "")):
             with self.subTest(name):

@@ -1,5 +1,6 @@
 """A whole run through mtctl, coordinator, worker, shims and ranks."""
 import json
+import math
 import signal
 import unittest
 
@@ -23,6 +24,12 @@ class TrainingTest(ClusterTest):
         self.assertLess(job["last_step"]["loss"], job["first_step"]["loss"] - 0.5)
         self.assertLess(job["last_eval"]["loss"], 5.0)
         self.assertTrue(job["last_eval"]["final"])
+        # Each byte is a token, and the end of a document is a token of none.
+        self.assertGreater(job["last_eval"]["bits_per_byte"], job["last_eval"]["loss"] / math.log(2))
+        self.assertLess(job["last_eval"]["bits_per_byte"], 1.1 * job["last_eval"]["loss"] / math.log(2))
+        self.assertAlmostEqual(job["last_eval"]["perplexity"], math.exp(job["last_eval"]["loss"]), delta=1e-6)
+        self.assertRegex(self.mtctl("describe", "tiny").stdout, r"Validation loss: .* perplexity \S+, \d\.\d{4} bits per byte\n")
+        self.assertRegex(self.mtctl("plot", "tiny", "bits_per_byte", "--ascii").stdout, "bits_per_byte .* validation bits_per_byte")
         self.assertGreater(job["last_step"]["tokens_per_second"], 0)
         self.assertGreater(job["last_step"]["tflops_per_slot"], 0)
         self.assertGreater(job["last_step"]["memory_bytes"]["weights"], 0)

@@ -4,6 +4,7 @@
 #include "worker/data/loader.h"
 
 #include <algorithm>
+#include <limits>
 #include <pthread.h>
 #include <utility>
 
@@ -23,6 +24,18 @@ void PlaceSample(std::span<const int32_t> tokens, std::span<const float> weights
     batch->weights[t * b + i] = weights[t];
     batch->weight_sum += static_cast<double>(weights[t]);
   }
+}
+
+double BytesOfLabels(const Microbatch& batch, const std::vector<int32_t>* token_bytes) {
+  if (token_bytes == nullptr || token_bytes->empty())
+    return std::numeric_limits<double>::quiet_NaN();
+  double bytes = 0;
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    const auto id = static_cast<size_t>(batch.labels[i]);
+    if (id < token_bytes->size())
+      bytes += static_cast<double>(batch.weights[i]) * (*token_bytes)[id];
+  }
+  return bytes;
 }
 
 int64_t CountMicrobatches(const Loader::Args& args) {
@@ -114,6 +127,7 @@ StatusOr<Microbatch> Loader::Load(int64_t m) const {
   }
   if (args_.parts.inputs) SortTokens(&batch);
   if (args_.parts.position_order) SortPositions(&batch);
+  if (args_.parts.labels) batch.label_bytes = BytesOfLabels(batch, args_.token_bytes.get());
   return batch;
 }
 

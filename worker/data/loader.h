@@ -34,6 +34,9 @@ class Loader {
     // What is read; the rest stays as in EmptyMicrobatch. With none of the parts nothing is read
     // and no thread is started: Next gives the numbers of the samples.
     MicrobatchParts parts{};
+    // Bytes of text by id (Tokenizer::token_bytes); nullptr or empty: the microbatches' label_bytes
+    // are NaN. Ids behind its end stand for no text.
+    std::shared_ptr<const std::vector<int32_t>> token_bytes{};
     int prefetch = 2;                                             // microbatches read ahead, >= 1
     int threads = 1;                                              // that read, >= 1
     std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one call of Next

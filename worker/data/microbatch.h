@@ -18,6 +18,8 @@ struct Microbatch {
   std::vector<float> weights;    // [s, b]; 1 counts in the loss, 0 does not
   std::vector<int64_t> samples;  // [b] sample numbers, which key dropout; -1: padding
   double weight_sum = 0;         // sum of weights
+  // Bytes of text that the labels stand for, times their weights; NaN: not known.
+  double label_bytes = 0;
 
   // For the gradient of the embedding (kernels/ops/embedding.h, ScatterGrad): indices of the tokens
   // sorted by token id, ties in ascending order, and the n segments of equal ids.

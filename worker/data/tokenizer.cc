@@ -125,11 +125,15 @@ StatusOr<TokenizerRecord> RecordOf(const TokenizerConfig& given, const Tokenizer
     made = MakeNullTokenizer(config.vocab_size);
   } else {
     ASSIGN_OR_RETURN(Files files, ReadFiles(config));
-    if (known != nullptr && known->type == config.type && known->digest == files.digest &&
-        config.eod.empty()) {
-      return *known;
-    }
+    const bool is_known = known != nullptr && known->type == config.type &&
+                          known->digest == files.digest && config.eod.empty();
+    if (is_known && !known->token_bytes.empty()) return *known;
     ASSIGN_OR_RETURN(made, MakeFromFiles(config, std::move(files)));
+    if (is_known) {
+      TokenizerRecord record = RecordOfTokenizer(*made);
+      SetEod(known->eod, &record);
+      return record;
+    }
   }
   return RecordOfTokenizer(*made);
 }

@@ -31,8 +31,9 @@ struct TokenizerConfig {
 StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizerConfig& config);
 
 // What MakeTokenizer's tokenizer would leave as its record. Reads the files, for the digest alone
-// where `known` (of data, may be null) has the same digest: its sizes hold then, and nothing is
-// parsed. Errors as MakeTokenizer.
+// where `known` (of data, may be null) has the same digest and the bytes of its tokens: its sizes
+// hold then, and nothing is parsed. With the same digest it has `known`'s end-of-document token,
+// unless the config names one. Errors as MakeTokenizer.
 StatusOr<TokenizerRecord> RecordOf(const TokenizerConfig& config, const TokenizerRecord* known);
 
 // "null" for its other name "ids"; else the type as it is.

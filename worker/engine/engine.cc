@@ -18,8 +18,8 @@ using kernels::DType;
 // Loss and tokens of a rank without a result: far below what all other ranks' tokens can add up to.
 constexpr double kSpoiledTokens = -1e18;
 
-kernels::Tensor PairIn(const memory::Memory& memory, const memory::Block& block) {
-  return {memory.Data(block), DType::kF64, {2}};
+kernels::Tensor DoublesIn(const memory::Memory& memory, const memory::Block& block, int64_t n) {
+  return {memory.Data(block), DType::kF64, {n}};
 }
 
 data::MicrobatchParts PartsOf(const EngineConfig& config) {
@@ -82,8 +82,8 @@ Engine::Engine(EnginePlan plan, std::unique_ptr<memory::Memory> memory)
       host_(new(pinned_->data()) HostBlock()),
       scalars_(static_cast<kernels::StepScalars*>(memory_->Data(plan.blocks_.scalars))),
       vector_(static_cast<StepVector*>(memory_->Data(plan.blocks_.vector))),
-      eval_sums_(PairIn(*memory_, plan.blocks_.eval_sums)),
-      uncounted_(PairIn(*memory_, plan.blocks_.uncounted)) {
+      eval_sums_(DoublesIn(*memory_, plan.blocks_.eval_sums, 3)),
+      uncounted_(DoublesIn(*memory_, plan.blocks_.uncounted, 2)) {
   host_->spoiled[1] = kSpoiledTokens;
   store_->Bind(*memory_);
   model_->Bind(*memory_, *store_);
@@ -183,6 +183,7 @@ StatusOr<StepVector> Engine::RunIdle(double command_bits) {
 
 Status Engine::BeginEvaluation() {
   device().Zero(*stream_, eval_sums_.data, eval_sums_.Bytes());
+  label_bytes_ = 0;
   return sync_->WaitAllWeights(*stream_);
 }
 
@@ -190,10 +191,12 @@ Status Engine::EvaluatePass(int microbatches, const std::function<data::Microbat
   const parallel::Schedule& schedule = schedules_->OfEvaluation(microbatches);
   CHECK_LE(MicrobatchWindow(schedule, args_.config.stage),
            MicrobatchWindow(schedules_->largest(), args_.config.stage));
-  work_->Begin({.microbatches = microbatches,
-                .next = next,
-                .training = false,
-                .sums = counts_losses() ? eval_sums_ : uncounted_});
+  work_->Begin(
+      {.microbatches = microbatches,
+       .next = next,
+       .label_bytes = counts_losses() ? &label_bytes_ : nullptr,
+       .training = false,
+       .sums = counts_losses() ? kernels::Tensor{eval_sums_.data, DType::kF64, {2}} : uncounted_});
   return executor_->Run(schedule);
 }
 
@@ -202,10 +205,12 @@ void Engine::SpoilEvaluation() {
 }
 
 StatusOr<Engine::EvalSums> Engine::FinishEvaluation() {
+  host_->label_bytes = label_bytes_;
+  device().Copy(*stream_, eval_sums_.Data<double>() + 2, &host_->label_bytes, sizeof(double));
   RETURN_IF_ERROR(sync_->SumDoubles(*stream_, eval_sums_));
   device().Copy(*stream_, host_->sums, eval_sums_.data, sizeof(host_->sums));
   RETURN_IF_ERROR(WaitForDevice());
-  return EvalSums{.loss = host_->sums[0], .tokens = host_->sums[1]};
+  return EvalSums{.loss = host_->sums[0], .tokens = host_->sums[1], .label_bytes = host_->sums[2]};
 }
 
 Status Engine::Synchronize() {

@@ -80,6 +80,7 @@ class Engine {
   struct EvalSums {
     double loss = 0;
     double tokens = 0;
+    double label_bytes = 0;  // of text, that the tokens stand for; NaN: a rank does not know them
   };
   // The sums over all ranks. Blocks.
   StatusOr<EvalSums> FinishEvaluation();
@@ -126,7 +127,8 @@ class Engine {
   Status WaitForDevice();
   // The update must not change what a snapshot has yet to copy.
   void AwaitSnapshot();
-  // Adds to this rank's vector what the host knows: command bits, fault, wait for the pipeline.
+  // Adds to this rank's vector what the host knows: command bits, fault, wait for the pipeline,
+  // bytes of labels.
   void AddHostValues(int64_t step, double command_bits);
   // The test seam on this rank's vector, which must come to the host for it.
   void ChangeVector(int64_t step);
@@ -138,7 +140,8 @@ class Engine {
   struct HostBlock {
     kernels::StepScalars scalars;
     StepVector vector;
-    double sums[2] = {0, 0};
+    double sums[3] = {0, 0, 0};
+    double label_bytes = 0;
     double spoiled[2] = {0, 0};
   };
 
@@ -169,7 +172,8 @@ class Engine {
   Status fault_;
   kernels::StepScalars* scalars_ = nullptr;  // device
   StepVector* vector_ = nullptr;             // device
-  kernels::Tensor eval_sums_;                // f64 [2], device
+  double label_bytes_ = 0;                   // of this rank in the step or evaluation under way
+  kernels::Tensor eval_sums_;                // f64 [3], device: loss, tokens, bytes of labels
   kernels::Tensor uncounted_;                // f64 [2], device: losses that do not count
 };
 

@@ -168,7 +168,7 @@ Status EnginePlan::PlanMemory() {
   };
   blocks_.scalars = reserve(sizeof(kernels::StepScalars));
   blocks_.vector = reserve(sizeof(StepVector));
-  blocks_.eval_sums = reserve(2 * sizeof(double));
+  blocks_.eval_sums = reserve(3 * sizeof(double));
   blocks_.uncounted = reserve(2 * sizeof(double));
   if (device().kind() != kernels::DeviceKind::kCpu) {
     blocks_.staging = memory_plan_.Reserve(memory::Kind::kPinned, memory::Staging::kBytes);

@@ -39,7 +39,9 @@ int StageWork::Place(int microbatch) {
   CHECK_EQ(microbatch, num_loaded_) << "microbatches begin in their order";
   ++num_loaded_;
   const PhaseScope loading(args_.phases, StepPhase::kData);
-  args_.model->LoadBatch(place, pass_.next());
+  const data::Microbatch batch = pass_.next();
+  if (pass_.label_bytes != nullptr) *pass_.label_bytes += batch.label_bytes;
+  args_.model->LoadBatch(place, batch);
   return place;
 }
 

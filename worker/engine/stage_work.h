@@ -42,6 +42,7 @@ class StageWork final : public parallel::ChunkWork {
   struct PassArgs {
     int microbatches = 0;
     std::function<data::Microbatch()> next;
+    double* label_bytes = nullptr;  // each microbatch's are added to it; nullptr: they do not count
     bool training = true;
     model::GptModel::StepArgs step;  // used in training only
     kernels::Tensor sums;            // f64 [2], evaluation adds loss and tokens to it

@@ -28,12 +28,13 @@ class StepRing {
 
   // Opens the slot of this step; waits for the end of the step kSteps before.
   void Begin(int64_t step);
-  // Values of the host that the open step copies into its vector: the first three in StepVector's
+  // Values of the host that the open step copies into its vector: the first four in StepVector's
   // order, and a loss that spoils the step.
   struct HostValues {
     double command_bits = 0;
     double fault = 0;
     double pipeline_wait = 0;
+    double label_bytes = 0;
     double spoiled_loss = 0;
   };
   // Of the open step, in pinned memory; they must be set before the copies are enqueued.

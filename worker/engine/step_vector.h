@@ -17,7 +17,7 @@ struct StepVector {
   double command_bits = 0;   // of world rank 0: worker/train's CommandBits, else 0
   double fault = 0;          // number of ranks that report a fault
   double pipeline_wait = 0;  // share of the pass that a rank waited for the pipeline, added up
-  double reserved = 0;
+  double label_bytes = 0;    // of text, that the tokens stand for; NaN: not known
 };
 inline constexpr int64_t kStepVectorDoubles = 8;
 static_assert(sizeof(StepVector) == kStepVectorDoubles * sizeof(double));

@@ -12,11 +12,14 @@
 namespace mt::engine {
 namespace {
 
-// One copy takes the three values of the host into the vector.
+// One copy takes the four values of the host into the vector.
 static_assert(offsetof(StepVector, fault) == offsetof(StepVector, command_bits) + sizeof(double));
 static_assert(offsetof(StepVector, pipeline_wait) == offsetof(StepVector, fault) + sizeof(double));
 static_assert(offsetof(StepRing::HostValues, fault) == sizeof(double));
+static_assert(offsetof(StepVector, label_bytes) ==
+              offsetof(StepVector, pipeline_wait) + sizeof(double));
 static_assert(offsetof(StepRing::HostValues, pipeline_wait) == 2 * sizeof(double));
+static_assert(offsetof(StepRing::HostValues, label_bytes) == 3 * sizeof(double));
 
 // `first` and the double behind it: f64 [2].
 kernels::Tensor PairAt(double* first) { return {first, kernels::DType::kF64, {2}}; }
@@ -89,9 +92,11 @@ Status Engine::RunMicrobatches(int64_t step, data::Loader* loader,
                                const kernels::StepConstants& constants) {
   const int microbatches = base::CheckedCast<int>(
       base::DivExact(constants.batch_samples, args_.config.samples_per_round));
+  label_bytes_ = 0;
   ASSIGN_OR_RETURN(const parallel::Schedule* schedule, schedules_->OfStep(microbatches));
   work_->Begin({.microbatches = microbatches,
                 .next = [&] { return NextMicrobatch(loader, step); },
+                .label_bytes = counts_losses() ? &label_bytes_ : nullptr,
                 .training = true,
                 .step = {.seed = 1.0 / constants.nominal_tokens,
                          .scalars = scalars_,
@@ -124,7 +129,8 @@ void Engine::AddHostValues(int64_t step, double command_bits) {
   // On the CPU of this step; where the device enqueues, of the newest whose end was waited for.
   mine->pipeline_wait = device().Enqueues() ? WaitShare(phases_.get(), step - StepRing::kSteps)
                                             : WaitShare(executor_->times());
-  device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 3 * sizeof(double));
+  mine->label_bytes = label_bytes_;
+  device().Copy(*stream_, &vector_->command_bits, &mine->command_bits, 4 * sizeof(double));
   if (!fault_.ok()) {
     mine->spoiled_loss = std::numeric_limits<double>::quiet_NaN();
     device().Copy(*stream_, &vector_->sums.loss, &mine->spoiled_loss, sizeof(double));

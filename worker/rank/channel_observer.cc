@@ -2,6 +2,7 @@
 // counters are not sent from here: beats carry them.
 #include "worker/rank/channel_observer.h"
 
+#include "common/report/loss_units.h"
 #include "megatrain/v1/rank.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "worker/checkpoint/format/run_list.h"
@@ -111,6 +112,8 @@ void ChannelObserver::OnEval(const train::EvalRecord& record) {
   out.set_seconds(record.seconds);
   out.set_split(record.split);
   out.set_final(record.final);
+  if (const auto perplexity = report::Perplexity(record.loss)) out.set_perplexity(*perplexity);
+  if (record.bits_per_byte) out.set_bits_per_byte(*record.bits_per_byte);
   deps_.send(std::move(message));
 }
 

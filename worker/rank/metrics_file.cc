@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/report/loss_units.h"
 #include "common/report/step_metrics.h"
 #include "megatrain/v1/metric.pb.h"
 #include "megatrain/v1/types.pb.h"
@@ -111,10 +112,15 @@ void MetricsFile::OnStep(const v1::StepRecord& record) {
 }
 
 void MetricsFile::OnEval(const train::EvalRecord& record) {
+  std::string units;
+  if (const auto perplexity = report::Perplexity(record.loss))
+    units += fmt::format(", \"perplexity\": {}", Number(*perplexity));
+  if (record.bits_per_byte)
+    units += fmt::format(", \"bits_per_byte\": {}", Number(*record.bits_per_byte));
   WriteLine(fmt::format(
       "{{\"kind\": \"eval\", \"step\": {}, \"split\": {}, \"loss\": {}, \"tokens\": {}, "
-      "\"final\": {}}}\n",
-      record.step, Quoted(record.split), Number(record.loss), record.tokens, record.final));
+      "\"final\": {}{}}}\n",
+      record.step, Quoted(record.split), Number(record.loss), record.tokens, record.final, units));
 }
 
 void MetricsFile::OnBench(const megatrain::v1::BenchReport& report) {

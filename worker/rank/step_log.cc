@@ -110,6 +110,12 @@ void StepLog::OnEval(const train::EvalRecord& record) {
                           {"loss", fmt::format("{:.6f}", record.loss)},
                           {"tokens", record.tokens},
                           {"seconds", fmt::format("{:.2f}", record.seconds)}});
+  if (record.bits_per_byte) {
+    log::Info("evaluated, in bits per byte",
+              {{"split", record.split},
+               {"at_step", record.step},
+               {"bits_per_byte", fmt::format("{:.6f}", *record.bits_per_byte)}});
+  }
   if (next_ != nullptr) next_->OnEval(record);
 }
 

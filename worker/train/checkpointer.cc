@@ -362,11 +362,13 @@ void Checkpointer::WriteEvaluation(const EvalRecord& record) {
   }
   Status written = fence() == nullptr ? OkStatus() : CheckFence(args_.start.directory, *fence());
   if (written.ok()) {
-    written = checkpoint::WriteEvaluation(last_saved_->path, {.split = record.split,
-                                                              .step = record.step,
-                                                              .loss = record.loss,
-                                                              .tokens = record.tokens,
-                                                              .measure = record.measure});
+    written =
+        checkpoint::WriteEvaluation(last_saved_->path, {.split = record.split,
+                                                        .step = record.step,
+                                                        .loss = record.loss,
+                                                        .tokens = record.tokens,
+                                                        .measure = record.measure,
+                                                        .bits_per_byte = record.bits_per_byte});
   }
   if (written.ok()) return AddTo(second_.get(), last_saved_->path, args_.job->checkpoint());
   log::Warn("the loss of a checkpoint was not written", {{"why", base::Message(written)}});

@@ -9,6 +9,7 @@
 
 #include "common/base/ids.h"
 #include "common/layout/group_axes.h"
+#include "common/report/loss_units.h"
 
 namespace mt::train {
 namespace {
@@ -78,6 +79,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                                  .dp_size = args_.engine->axes().SizeOf(layout::kDataAxes),
                                  .pad_last = true,
                                  .parts = args_.engine->microbatch_parts(),
+                                 .token_bytes = args_.data->token_bytes,
                                  .prefetch = args_.prefetch,
                                  .threads = args_.loader_threads};
   if (!whole) {
@@ -103,6 +105,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                     .time_us = base::ToUnixMicros(args_.clock->WallNow()),
                     .loss = sums.tokens > 0 ? sums.loss / sums.tokens : 0,
                     .tokens = static_cast<int64_t>(sums.tokens),
+                    .bits_per_byte = report::BitsPerByte(sums.loss, sums.label_bytes),
                     .seconds = std::chrono::duration<double>(args_.clock->Now() - begin).count(),
                     .split = "valid",
                     .final = final,

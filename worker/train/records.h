@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct EvalRecord {
   int64_t time_us = 0;
   double loss = 0;
   int64_t tokens = 0;
+  std::optional<double> bits_per_byte{};  // nullopt: the tokenizer does not tell bytes
   double seconds = 0;
   std::string split;   // "valid"
   bool final = false;  // after the last step, over the whole split

@@ -2,6 +2,7 @@
 #include "worker/train/run_data.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -32,8 +33,8 @@ StatusOr<std::string> CacheFolder(const RunDataArgs& args) {
 }
 
 // For the field that needs it.
-StatusOr<int32_t> EndOfDocument(const RunDataArgs& args, std::string_view field) {
-  ASSIGN_OR_RETURN(const auto record, FindJobTokenizer(args.data_root, *args.job));
+StatusOr<int32_t> EndOfDocument(const std::optional<data::TokenizerRecord>& record,
+                                std::string_view field) {
   if (record && record->eod != data::kNoEod) return record->eod;
   return base::InvalidArgument(
       "{}: no end-of-document id is known; give data.tokenizer, or data that "
@@ -41,7 +42,8 @@ StatusOr<int32_t> EndOfDocument(const RunDataArgs& args, std::string_view field)
       field);
 }
 
-StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
+StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args,
+                                          const std::optional<data::TokenizerRecord>& tokenizer) {
   const JobSpec& job = *args.job;
   data::DataSourceArgs out;
   out.mock = job.data().mock();
@@ -62,10 +64,11 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args) {
   out.train_samples = args.course.samples;
   out.allow_changed = job.data().allow_changed();
   if (job.data().eod_mask_loss()) {
-    ASSIGN_OR_RETURN(out.no_loss_behind, EndOfDocument(args, "data.eod_mask_loss"));
+    ASSIGN_OR_RETURN(out.no_loss_behind, EndOfDocument(tokenizer, "data.eod_mask_loss"));
   }
   if (job.data().reset_positions() && !out.mock) {
-    ASSIGN_OR_RETURN(out.positions_restart_behind, EndOfDocument(args, "data.reset_positions"));
+    ASSIGN_OR_RETURN(out.positions_restart_behind,
+                     EndOfDocument(tokenizer, "data.reset_positions"));
   }
   return out;
 }
@@ -93,7 +96,9 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   const JobSpec& job = *args.job;
   const auto& eval = job.training().eval();
   if (!job.data().mock()) RETURN_IF_ERROR(SayEmptyPairs(args.data_root, job));
-  ASSIGN_OR_RETURN(data::DataSourceArgs source, SourceArgs(args));
+  ASSIGN_OR_RETURN(std::optional<data::TokenizerRecord> tokenizer,
+                   FindJobTokenizer(args.data_root, job));
+  ASSIGN_OR_RETURN(data::DataSourceArgs source, SourceArgs(args, tokenizer));
   source.valid_samples =
       data::ValidSamplesAsked(args.course.steps, eval.every_iters(), eval.iters(),
                               job.training().global_batch_size(), spec::HasFixedWindows(job));
@@ -104,6 +109,10 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   out.valid = std::move(opened.valid);
   out.whole_valid = std::move(opened.whole_valid);
   out.watches = std::move(opened.watches);
+  if (tokenizer && !tokenizer->token_bytes.empty()) {
+    out.token_bytes =
+        std::make_shared<const std::vector<int32_t>>(std::move(tokenizer->token_bytes));
+  }
   return out;
 }
 

@@ -39,6 +39,8 @@ struct RunData {
   std::shared_ptr<const data::Dataset> train;
   std::shared_ptr<const data::Dataset> valid;  // nullptr also where eval.iters is 0: always whole
   std::shared_ptr<const data::Dataset> whole_valid;  // every token once
+  // Bytes of text by id, where the run's tokenizer tells them; else nullptr.
+  std::shared_ptr<const std::vector<int32_t>> token_bytes;
   // Records of train and valid, for the manifest.
   std::vector<data::IndexRecord> Records() const;
   std::vector<data::FileWatch> watches;  // of every file of these sets

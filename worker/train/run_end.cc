@@ -127,6 +127,8 @@ void RunEnd::Summarize(TrainResult* result) const {
     text += fmt::format("; best validation loss{}: {:.4f} after step {}",
                         summary.restarts > 0 ? " since the last start" : "",
                         summary.best_evaluation->loss, summary.best_evaluation->step);
+    if (const auto& bits = summary.best_evaluation->bits_per_byte)
+      text += fmt::format(" ({:.4f} bits per byte)", *bits);
   }
 }
 

@@ -350,6 +350,7 @@ Status RunSetup::OpenLoader() {
                             .dp_rank = args_.groups->axes().IndexIn(layout::kDataAxes),
                             .dp_size = args_.groups->axes().SizeOf(layout::kDataAxes),
                             .parts = parts_.engine->microbatch_parts(),
+                            .token_bytes = parts_.data->token_bytes,
                             .prefetch = static_cast<int>(job.data().prefetch()),
                             .threads = static_cast<int>(job.data().loader_threads())}));
   return OkStatus();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "common/report/loss_units.h"
 #include "megatrain/v1/step.pb.h"
 #include "worker/failure/failure.h"
 
@@ -30,6 +31,15 @@ void AddMemory(const memory::BytesByKind& bytes, v1::StepRecord* record) {
     const std::string name(memory::Name(static_cast<memory::Kind>(i)));
     (*record->mutable_memory_bytes())[name] = bytes[i];
   }
+}
+
+// The loss in units that are not nats per token.
+void SetUnits(const engine::StepVector& vector, v1::StepRecord* record) {
+  if (vector.sums.tokens <= 0) return;
+  if (const auto perplexity = report::Perplexity(record->loss()))
+    record->set_perplexity(*perplexity);
+  if (const auto bits = report::BitsPerByte(vector.sums.loss, vector.label_bytes))
+    record->set_bits_per_byte(*bits);
 }
 
 }  // namespace
@@ -58,6 +68,7 @@ v1::StepRecord MakeStepRecord(const StepReportConfig& config, int64_t step,
   v1::StepRecord record;
   record.set_step(step);
   record.set_loss(tokens > 0 ? outcome.vector.sums.loss / tokens : 0);
+  SetUnits(outcome.vector, &record);
   record.set_grad_norm(scalars.grad_norm);
   record.set_learning_rate(scalars.lr);
   record.set_loss_scale(scalars.loss_scale);

@@ -85,6 +85,19 @@ class MeterTest : public HistoryCoreTest {
     return message;
   }
 
+  // A loss of 3, in other units where they are given.
+  void ReportEvaluation(Worker& worker, const v1::Job& job, double perplexity = 0,
+                        double bits_per_byte = 0) {
+    v1::WorkerMessage message;
+    message.mutable_job_report()->set_job_uid(job.uid());
+    message.mutable_job_report()->set_epoch(job.epoch());
+    v1::EvalRecord& eval = *message.mutable_job_report()->mutable_eval();
+    eval.set_loss(3);
+    if (perplexity > 0) eval.set_perplexity(perplexity);
+    if (bits_per_byte > 0) eval.set_bits_per_byte(bits_per_byte);
+    Report(worker, std::move(message));
+  }
+
   void ReportRun(Worker& worker, const v1::Job& job, const std::string& run) {
     v1::WorkerMessage message;
     message.mutable_job_report()->set_job_uid(job.uid());
@@ -102,12 +115,10 @@ TEST_F(MeterTest, ShowsWhatTheTableSaysAndNothingElse) {
   const v1::Job job =
       StartRunning(worker, "demo", 1, "checkpoint: {every_iters: 5, every: 60s, second: copies}\n");
   Report(worker, FullSteps(job, 1, 3));
-  v1::WorkerMessage eval;
-  eval.mutable_job_report()->set_job_uid(job.uid());
-  eval.mutable_job_report()->set_epoch(job.epoch());
-  eval.mutable_job_report()->mutable_eval()->set_loss(3);
-  Report(worker, eval);
-  v1::WorkerMessage saved = eval;
+  ReportEvaluation(worker, job, 20.5, 1.25);
+  v1::WorkerMessage saved;
+  saved.mutable_job_report()->set_job_uid(job.uid());
+  saved.mutable_job_report()->set_epoch(job.epoch());
   saved.mutable_job_report()->mutable_checkpoint_saved()->set_step(3);
   saved.mutable_job_report()->mutable_checkpoint_saved()->set_time_us(9);
   Report(worker, saved);
@@ -162,7 +173,14 @@ TEST_F(MeterTest, AJobsValues) {
   failed.mutable_job_report()->set_checkpoint_failed("No space left on device");
   Report(worker, failed);
   Report(worker, failed);
+  ReportEvaluation(worker, job);
   shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_validation_loss", ""), 3);
+  EXPECT_EQ(shown.Count("mt_validation_bits_per_byte"), 0) << "the tokenizer may not know bytes";
+  ReportEvaluation(worker, job, 20.5, 1.25);
+  shown = Scrape();
+  EXPECT_EQ(Value(shown, "mt_validation_perplexity", ""), 20.5);
+  EXPECT_EQ(Value(shown, "mt_validation_bits_per_byte", ""), 1.25);
   EXPECT_EQ(Value(shown, "mt_job_step", ""), 10);
   EXPECT_EQ(Value(shown, "mt_train_loss", ""), 2.5);
   EXPECT_EQ(Value(shown, "mt_job_tokens_total", ""), 1'000);

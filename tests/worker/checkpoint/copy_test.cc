@@ -41,7 +41,9 @@ class CopyTest : public testing::Test {
 
 TEST_F(CopyTest, TheCopyIsTheCheckpointWithoutItsPin) {
   ASSERT_TRUE(WritePin(folder_, "mine").ok());
-  ASSERT_TRUE(WriteEvaluation(folder_, {.split = "valid", .step = 10, .loss = 2}).ok());
+  ASSERT_TRUE(
+      WriteEvaluation(folder_, {.split = "valid", .step = 10, .loss = 2, .bits_per_byte = 1.5})
+          .ok());
   std::ofstream(folder_ + "/stray") << "x";
   int64_t last = 0, total = 0;
   const auto copy = CopyCheckpoint(
@@ -57,6 +59,7 @@ TEST_F(CopyTest, TheCopyIsTheCheckpointWithoutItsPin) {
   EXPECT_EQ(*ListCheckpoints(to_), (std::vector<CheckpointId>{{10, 1}}));
   EXPECT_EQ(*base::ReadFile(*copy + "/manifest.json"), *base::ReadFile(folder_ + "/manifest.json"));
   EXPECT_EQ((*ReadEvaluation(*copy))->loss, 2);
+  EXPECT_EQ((*ReadEvaluation(*copy))->bits_per_byte, 1.5);
   EXPECT_FALSE(IsPinned(*copy));
   EXPECT_FALSE(base::Exists(*copy + "/stray"));
   EXPECT_FALSE(base::Exists(*copy + ".tmp"));

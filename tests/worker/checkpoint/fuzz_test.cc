@@ -346,7 +346,8 @@ TEST_F(FuzzTest, Labels) {
 }
 
 TEST_F(FuzzTest, Evaluations) {
-  Fuzz({ToJson(Evaluation{.split = "valid", .step = 8, .loss = 2.5, .tokens = 4096})},
+  Fuzz({ToJson(Evaluation{.split = "valid", .step = 8, .loss = 2.5, .tokens = 4096}),
+        ToJson(Evaluation{.split = "valid", .step = 8, .loss = 2.5, .bits_per_byte = 1.25})},
        ReadEvaluationText);
 }
 

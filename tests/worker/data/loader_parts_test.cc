@@ -1,6 +1,7 @@
 // The loader of a pipeline's stage, which reads inputs, labels or nothing, against one that reads
 // all.
 #include <atomic>
+#include <cmath>
 
 #include <gmock/gmock.h>
 
@@ -66,6 +67,32 @@ TEST(LoaderPartsTest, AnEndOfThePipelineReadsItsPart) {
     EXPECT_EQ(labels[m].tokens, empty.tokens);
     EXPECT_EQ(labels[m].order, empty.order);
   }
+}
+
+// Bytes of labels: where labels are read, by id, weighted; a padding sample has none.
+TEST(LoaderPartsTest, LabelsStandForBytes) {
+  Loader::Args args = OfReplica(std::make_shared<MockDataset>(
+      MockDataset::Args{.num_samples = 16, .seq_length = 8, .vocab_size = 50, .seed = 1}));
+  for (const Microbatch& batch : ReadAllOf(args))
+    EXPECT_TRUE(std::isnan(batch.label_bytes)) << "nobody knows";
+  std::vector<int32_t> bytes(40);  // ids from 40 on stand for no text
+  for (int32_t id = 0; id < 40; ++id) bytes[static_cast<size_t>(id)] = id % 7;
+  args.token_bytes = std::make_shared<const std::vector<int32_t>>(bytes);
+  const auto batches = ReadAllOf(args);
+  ASSERT_EQ(batches.size(), 4U);
+  double whole = 0;
+  for (const Microbatch& batch : batches) {
+    double want = 0;
+    for (size_t i = 0; i < batch.labels.size(); ++i) {
+      const int32_t id = batch.labels[i];
+      if (id < 40) want += static_cast<double>(batch.weights[i]) * (id % 7);
+    }
+    EXPECT_EQ(batch.label_bytes, want);
+    whole += want;
+  }
+  EXPECT_GT(whole, 0);
+  args.parts = {.inputs = true, .labels = false};
+  for (const Microbatch& batch : ReadAllOf(args)) EXPECT_EQ(batch.label_bytes, 0);
 }
 
 // A data set of which no sample can be read.

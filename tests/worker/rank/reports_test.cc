@@ -1,5 +1,6 @@
 // The reports of a run as messages: every field of steps, checkpoints, finished commands and
 // telemetry.
+#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -128,6 +129,18 @@ TEST_F(ReportsTest, StatesCheckpointsAndSteps) {
   ASSERT_EQ(sent_[2].job_report().checkpoints_deleted().paths_size(), 2);
   EXPECT_EQ(sent_[2].job_report().checkpoints_deleted().paths(1), "/c/b");
   EXPECT_EQ(sent_[3].step().SerializeAsString(), step.SerializeAsString());
+}
+
+TEST_F(ReportsTest, EvaluationsInTheUnitsThatAreKnown) {
+  observer_.OnEval({.step = 5, .loss = std::log(8.0), .tokens = 4, .bits_per_byte = 1.5});
+  observer_.OnEval({.step = 6, .loss = 21});
+  ASSERT_EQ(sent_.size(), 2U);
+  const megatrain::v1::EvalRecord& known = sent_[0].job_report().eval();
+  EXPECT_DOUBLE_EQ(known.perplexity(), 8);
+  EXPECT_EQ(known.bits_per_byte(), 1.5);
+  const megatrain::v1::EvalRecord& other = sent_[1].job_report().eval();
+  EXPECT_EQ(other.perplexity(), std::exp(20.0)) << "as Megatron has it";
+  EXPECT_FALSE(other.has_bits_per_byte());
 }
 
 TEST_F(ReportsTest, TheLogPassesEverythingOn) {

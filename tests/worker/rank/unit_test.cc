@@ -318,6 +318,12 @@ TEST(MetricsFileTest, NumbersComeBackBitForBit) {
     auto file = MetricsFile::Open(dir.Path("m.jsonl"));
     ASSERT_TRUE(file.ok()) << file.status();
     (*file)->OnStep(record);
+    record.set_perplexity(1.5);
+    record.set_bits_per_byte(0.75);
+    (*file)->OnStep(record);
+    (*file)->OnEval({.step = 3, .loss = 0, .tokens = 7, .bits_per_byte = 2.5, .split = "valid"});
+    (*file)->OnEval(
+        {.step = 3, .loss = std::numeric_limits<double>::quiet_NaN(), .split = "valid"});
     (*file)->OnCheckpointFailed(3, base::Internal("disk \"x\" is full\n"));
   }
   std::istringstream lines(data::ReadText(dir.Path("m.jsonl")));
@@ -336,6 +342,18 @@ TEST(MetricsFileTest, NumbersComeBackBitForBit) {
   const auto step = nlohmann::json::parse(line);
   EXPECT_EQ(step["loss"].get<double>(), 0.1 + 0.2);
   EXPECT_EQ(step["grad_norm"], "nan");
+  std::getline(lines, line);
+  EXPECT_NE(line.find(", \"bubble\": 0.5, \"perplexity\": 1.5, \"bits_per_byte\": 0.75, "),
+            std::string::npos)
+      << line;
+  std::getline(lines, line);
+  EXPECT_EQ(line,
+            "{\"kind\": \"eval\", \"step\": 3, \"split\": \"valid\", \"loss\": 0, \"tokens\": 7, "
+            "\"final\": false, \"perplexity\": 1, \"bits_per_byte\": 2.5}");
+  std::getline(lines, line);
+  EXPECT_EQ(line,
+            "{\"kind\": \"eval\", \"step\": 3, \"split\": \"valid\", \"loss\": \"nan\", "
+            "\"tokens\": 0, \"final\": false}");
   std::getline(lines, line);
   EXPECT_EQ(nlohmann::json::parse(line)["why"], "disk \"x\" is full\n");
 }

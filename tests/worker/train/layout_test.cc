@@ -55,6 +55,9 @@ TEST_P(EveryAxisTest, GivesTheCurveOfOneRank) {
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(got.evals[i].tokens, one.evals[i].tokens);
     EXPECT_LE(std::abs(got.evals[i].loss - one.evals[i].loss), 1e-12 * one.evals[i].loss);
+    ASSERT_TRUE(got.evals[i].bits_per_byte && one.evals[i].bits_per_byte);
+    EXPECT_LE(std::abs(*got.evals[i].bits_per_byte - *one.evals[i].bits_per_byte),
+              1e-12 * *one.evals[i].bits_per_byte);
   }
   EXPECT_EQ(got.infos[0].parameters, one.infos[0].parameters);
   EXPECT_EQ(got.steps[3].model_flops(), one.steps[3].model_flops());
@@ -122,6 +125,11 @@ TEST_F(LayoutTest, EvaluationCountsEachTokenOnceInEveryLayout) {
     int64_t tokens = -1;
     for (int d = 180; d < 200; ++d) tokens += 20 + (d * 7) % 40;
     EXPECT_EQ(run.evals[2].tokens, tokens);
+    // Each byte is a token; the end of each of the 20 documents is a token, and no text.
+    ASSERT_TRUE(run.evals[2].bits_per_byte.has_value());
+    const double nats = run.evals[2].loss * static_cast<double>(tokens);
+    const double bytes = static_cast<double>(tokens) - 20;
+    EXPECT_NEAR(*run.evals[2].bits_per_byte, nats / std::log(2.0) / bytes, 1e-12);
   }
   EXPECT_NE(runs[0].evals[0].loss, runs[0].evals[1].loss);
 }
@@ -133,6 +141,11 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
   EXPECT_DOUBLE_EQ(run.steps[5].learning_rate(), 0.5e-3);
   EXPECT_EQ(last.tokens(), 8 * 16);
   EXPECT_EQ(last.consumed_samples(), 160);
+  EXPECT_DOUBLE_EQ(last.perplexity(), std::exp(last.loss()));
+  // Nearly all tokens of a step are bytes, and none is more than one.
+  ASSERT_TRUE(last.has_bits_per_byte());
+  EXPECT_GT(last.bits_per_byte(), last.loss() / std::log(2.0));
+  EXPECT_LT(last.bits_per_byte(), 1.1 * last.loss() / std::log(2.0));
   EXPECT_GT(last.step_seconds(), 0);
   EXPECT_GT(last.launch_seconds(), 0);
   EXPECT_NEAR(last.tokens_per_second(), 128 / last.step_seconds(), 1e-6 * last.tokens_per_second());

@@ -262,6 +262,10 @@ void ExpectSameCurve(const std::vector<StepRecord>& got, const std::vector<StepR
     EXPECT_EQ(got[i].tokens(), want[i].tokens());
     EXPECT_LE(std::abs(got[i].loss() - want[i].loss()), loss_tolerance * want[i].loss())
         << "step " << want[i].step();
+    EXPECT_EQ(got[i].has_bits_per_byte(), want[i].has_bits_per_byte());
+    EXPECT_LE(std::abs(got[i].bits_per_byte() - want[i].bits_per_byte()),
+              loss_tolerance * want[i].bits_per_byte())
+        << "step " << want[i].step();
     EXPECT_LE(std::abs(got[i].grad_norm() - want[i].grad_norm()),
               norm_tolerance * want[i].grad_norm())
         << "step " << want[i].step();

@@ -21,6 +21,11 @@ Measure MeasureIn(const nlohmann::json& in) {
           .data = measure.at("data").get<std::string>()};
 }
 
+std::optional<double> BitsIn(const nlohmann::json& in) {
+  if (!in.contains("bits_per_byte")) return std::nullopt;
+  return ParseReal(in.at("bits_per_byte"));
+}
+
 }  // namespace
 
 std::string ToJson(const Evaluation& evaluation) {
@@ -31,6 +36,7 @@ std::string ToJson(const Evaluation& evaluation) {
   if (!measure.kind.empty()) {
     out["measure"] = {{"kind", measure.kind}, {"samples", measure.samples}, {"data", measure.data}};
   }
+  if (evaluation.bits_per_byte) out["bits_per_byte"] = RealToJson(*evaluation.bits_per_byte);
   return out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -50,7 +56,8 @@ StatusOr<Evaluation> ParseEvaluation(std::string_view text) {
                       .step = Integer(in.at("step")),
                       .loss = ParseReal(in.at("loss")),
                       .tokens = Integer(in.at("tokens")),
-                      .measure = MeasureIn(in)};
+                      .measure = MeasureIn(in),
+                      .bits_per_byte = BitsIn(in)};
   } catch (const nlohmann::json::exception& error) {
     return base::DataLoss("damaged evaluation: {}", error.what());
   }

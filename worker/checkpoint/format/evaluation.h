@@ -30,6 +30,7 @@ struct Evaluation {
   double loss = 0;  // mean over the tokens
   int64_t tokens = 0;
   Measure measure{};
+  std::optional<double> bits_per_byte{};  // nullopt: not known
 };
 
 inline constexpr std::string_view kEvaluationName = "EVAL.json";

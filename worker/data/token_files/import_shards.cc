@@ -68,7 +68,7 @@ StatusOr<std::optional<TokenizerRecord>> RecordFor(const ImportArgs& args) {
     return base::InvalidArgument("the end-of-document id {} is none of {}", args.eod,
                                  RecordText(*record));
   }
-  record->eod = static_cast<int32_t>(args.eod);
+  SetEod(static_cast<int32_t>(args.eod), &*record);
   return record;
 }
 

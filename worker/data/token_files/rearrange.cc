@@ -51,6 +51,8 @@ StatusOr<Record> CommonRecord(const std::vector<std::string>& prefixes) {
       first = record;
       of_first = prefix;
     }
+    // A record of an earlier version does not tell them.
+    if (record && first->token_bytes.empty()) first->token_bytes = record->token_bytes;
   }
   return all ? first : Record();
 }

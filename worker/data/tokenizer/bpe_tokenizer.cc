@@ -37,6 +37,13 @@ class BpeTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return static_cast<int64_t>(args_.texts.size()); }
   int32_t eod() const override { return args_.eod; }
   Cuts cuts() const override { return args_.cuts; }
+  std::vector<int32_t> token_bytes() const override {
+    std::vector<int32_t> bytes;
+    bytes.reserve(args_.texts.size());
+    for (const std::string& text : args_.texts) bytes.push_back(static_cast<int32_t>(text.size()));
+    if (args_.eod != kNoEod) bytes[static_cast<size_t>(args_.eod)] = 0;
+    return bytes;
+  }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
     std::unique_ptr<BpeScratch> scratch = pool_.Take();

@@ -20,6 +20,7 @@ class ByteTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return 257; }
   int32_t eod() const override { return 256; }
   Cuts cuts() const override { return {.rule = CutRule::kAnywhere}; }
+  std::vector<int32_t> token_bytes() const override { return BytesOfByteTokens(); }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
     ids->reserve(ids->size() + text.size());
@@ -87,6 +88,12 @@ class NullTokenizer final : public Tokenizer {
 };
 
 }  // namespace
+
+std::vector<int32_t> BytesOfByteTokens() {
+  std::vector<int32_t> bytes(257, 1);
+  bytes.back() = 0;
+  return bytes;
+}
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
 

@@ -1,16 +1,24 @@
 // The digest alone tells tokenizers with files apart; names of files may differ between hosts.
 #include "worker/data/tokenizer/record.h"
 
+#include <algorithm>
+#include <charconv>
 #include <limits>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "worker/data/tokenizer/plain_tokenizers.h"
 #include "worker/data/tokenizer/tokenizer.h"
 
 namespace mt::data {
 namespace {
 
 constexpr int64_t kVersion = 1;
+// Of what a file says of its tokens' bytes: a token is a piece of text, and a vocabulary fits into
+// memory many times.
+constexpr int64_t kMaxTokenBytes = (int64_t{1} << 24) - 1;
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 StatusOr<int64_t> Integer(const nlohmann::json& root, const char* name) {
   const auto found = root.find(name);
@@ -22,13 +30,87 @@ StatusOr<int64_t> Integer(const nlohmann::json& root, const char* name) {
   return found->get<int64_t>();
 }
 
+// Runs of equal numbers, "256*1 2 3*4": a line of a few bytes a token, where an array would be a
+// line each.
+std::string RunsText(const std::vector<int32_t>& values) {
+  std::string text;
+  for (size_t i = 0; i < values.size();) {
+    size_t end = i + 1;
+    while (end < values.size() && values[end] == values[i]) ++end;
+    if (!text.empty()) text += ' ';
+    if (end - i > 1) text += fmt::format("{}*", end - i);
+    text += std::to_string(values[i]);
+    i = end;
+  }
+  return text;
+}
+
+// The number that `text` is, of at most `most`; -1 where it is none.
+int64_t NumberIn(std::string_view text, int64_t most) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  return number && value >= 0 && value <= most ? value : -1;
+}
+
+Status WrongSize(int64_t size) { return base::DataLoss("token_bytes is not of {} tokens", size); }
+
+// `size` values from RunsText.
+StatusOr<std::vector<int32_t>> ParseRuns(std::string_view text, int64_t size) {
+  if (size > kMaxTokens) return base::DataLoss("token_bytes of more than {} tokens", kMaxTokens);
+  std::vector<int32_t> values;
+  values.reserve(static_cast<size_t>(size));
+  while (!text.empty()) {
+    const size_t word_end = std::min(text.find(' '), text.size());
+    std::string_view word = text.substr(0, word_end);
+    text.remove_prefix(std::min(word_end + 1, text.size()));
+    int64_t count = 1;
+    if (const size_t times = word.find('*'); times != std::string_view::npos) {
+      count = NumberIn(word.substr(0, times), size);
+      word.remove_prefix(times + 1);
+    }
+    const int64_t value = NumberIn(word, kMaxTokenBytes);
+    if (count < 1 || value < 0) return base::DataLoss("token_bytes is no list of numbers");
+    if (std::ssize(values) + count > size) return WrongSize(size);
+    values.insert(values.end(), static_cast<size_t>(count), static_cast<int32_t>(value));
+  }
+  if (std::ssize(values) < size) return WrongSize(size);
+  return values;
+}
+
+Status ReadTokenBytes(const nlohmann::json& root, TokenizerRecord* record) {
+  if (record->type == "byte") {
+    record->token_bytes = BytesOfByteTokens();
+    return OkStatus();
+  }
+  const auto found = root.find("token_bytes");
+  if (found == root.end()) return OkStatus();
+  if (!found->is_string()) return base::DataLoss("token_bytes is not text");
+  ASSIGN_OR_RETURN(record->token_bytes,
+                   ParseRuns(found->get_ref<const std::string&>(), record->vocab_size));
+  return OkStatus();
+}
+
 }  // namespace
 
 TokenizerRecord RecordOfTokenizer(const Tokenizer& tokenizer) {
+  std::vector<int32_t> bytes = tokenizer.token_bytes();
+  // What no record can tell.
+  if (std::ssize(bytes) > kMaxTokens ||
+      std::ranges::any_of(bytes, [](int32_t n) { return n > kMaxTokenBytes; })) {
+    bytes.clear();
+  }
   return {.type = std::string(tokenizer.name()),
           .digest = tokenizer.digest(),
           .vocab_size = tokenizer.vocab_size(),
-          .eod = tokenizer.eod()};
+          .eod = tokenizer.eod(),
+          .token_bytes = std::move(bytes)};
+}
+
+void SetEod(int32_t eod, TokenizerRecord* record) {
+  record->eod = eod;
+  std::vector<int32_t>& bytes = record->token_bytes;
+  if (eod != kNoEod && eod < std::ssize(bytes)) bytes[static_cast<size_t>(eod)] = 0;
 }
 
 std::string RecordText(const TokenizerRecord& record) {
@@ -46,6 +128,8 @@ std::string ToJson(const TokenizerRecord& record) {
   } else {
     root["eod"] = record.eod;
   }
+  if (record.type != "byte" && !record.token_bytes.empty())
+    root["token_bytes"] = RunsText(record.token_bytes);
   return root.dump(1) + "\n";
 }
 
@@ -72,6 +156,7 @@ StatusOr<TokenizerRecord> ParseTokenizerRecord(std::string_view text) {
   }
   if (record.type.empty() || record.vocab_size < 1 || record.eod >= record.vocab_size)
     return base::DataLoss("vocab_size {} does not hold eod {}", record.vocab_size, record.eod);
+  RETURN_IF_ERROR(ReadTokenBytes(root, &record));
   return record;
 }
 

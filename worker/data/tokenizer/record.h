@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/files.h"
 #include "common/base/status.h"
@@ -20,10 +21,19 @@ struct TokenizerRecord {
   std::string digest{};  // of its files, 32 hex digits; "" for byte and null
   int64_t vocab_size = 0;
   int32_t eod = -1;  // kNoEod: it has no end-of-document token
-  friend bool operator==(const TokenizerRecord&, const TokenizerRecord&) = default;
+  // Tokenizer::token_bytes; empty: not known (ids, or a record of an earlier version). It follows
+  // from the rest, so equality leaves it out.
+  std::vector<int32_t> token_bytes{};
+  friend bool operator==(const TokenizerRecord& a, const TokenizerRecord& b) {
+    return a.type == b.type && a.digest == b.digest && a.vocab_size == b.vocab_size &&
+           a.eod == b.eod;
+  }
 };
 
 TokenizerRecord RecordOfTokenizer(const Tokenizer& tokenizer);
+// Documents end with this token of it, which is no text then, as `mtctl data prepare --eod`
+// chooses; kNoEod: with none.
+void SetEod(int32_t eod, TokenizerRecord* record);
 // "hf (50257 tokens, digest 0123...)", for messages.
 std::string RecordText(const TokenizerRecord& record);
 

@@ -102,9 +102,20 @@ class Fields {
   uint64_t field_ = 0, number_ = 0;
 };
 
+// What the library writes for a space.
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+size_t BytesWithSpaces(std::string_view piece) {
+  size_t bytes = piece.size();
+  for (size_t at = piece.find(kSpaceMark); at != std::string_view::npos;
+       at = piece.find(kSpaceMark, at + kSpaceMark.size())) {
+    bytes -= kSpaceMark.size() - 1;
+  }
+  return bytes;
+}
+
 // One piece for what the library writes for a space, none over it, and none of white space.
 bool PiecesEndAtSpaces(std::string_view model) {
-  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
   bool has_space = false;
   Fields fields(model);
   while (fields.Next()) {
@@ -158,6 +169,27 @@ Cuts CutsOfModel(std::string_view model) {
   return {.rule = CutRule::kAfterWord};
 }
 
+// The bytes that each piece stands for, as sentencepiece_model.proto has pieces: a text, and a
+// type. What is written for a space is one; of an unknown character nothing is left.
+std::vector<int32_t> BytesOfPieces(std::string_view model) {
+  constexpr uint64_t kUnknown = 2, kControl = 3, kByte = 6;
+  std::vector<int32_t> bytes;
+  Fields fields(model);
+  while (fields.Next()) {
+    if (fields.field() != 1) continue;
+    size_t size = 0;
+    uint64_t type = 0;
+    Fields piece(fields.text());
+    while (piece.Next()) {
+      if (piece.field() == 1) size = BytesWithSpaces(piece.text());
+      if (piece.field() == 3) type = piece.number();
+    }
+    if (type == kUnknown || type == kControl) size = 0;
+    bytes.push_back(type == kByte ? 1 : static_cast<int32_t>(size));
+  }
+  return bytes;
+}
+
 // What is encoded at one time: a thread waits until its text has room beside those of others.
 class BytesAtOnce {
  public:
@@ -181,8 +213,12 @@ class BytesAtOnce {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(const MtSentencePieceFunctions* functions, void* model, std::string digest,
-                         Cuts cuts)
-      : functions_(functions), model_(model), digest_(std::move(digest)), cuts_(std::move(cuts)) {}
+                         Cuts cuts, std::vector<int32_t> token_bytes)
+      : functions_(functions),
+        model_(model),
+        digest_(std::move(digest)),
+        cuts_(std::move(cuts)),
+        token_bytes_(std::move(token_bytes)) {}
   ~SentencePieceTokenizer() override { functions_->free(model_); }
   SentencePieceTokenizer(const SentencePieceTokenizer&) = delete;
   SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
@@ -191,6 +227,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string digest() const override { return digest_; }
   int64_t vocab_size() const override { return functions_->size(model_); }
   Cuts cuts() const override { return cuts_; }
+  std::vector<int32_t> token_bytes() const override { return token_bytes_; }
   int32_t eod() const override {
     const int32_t eos = functions_->eos(model_);
     return eos < 0 ? kNoEod : eos;
@@ -240,6 +277,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   void* const model_;
   const std::string digest_;
   const Cuts cuts_;
+  const std::vector<int32_t> token_bytes_;
   mutable BytesAtOnce at_once_;
 };
 
@@ -252,8 +290,11 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeSentencePiece(std::string_view model, s
   void* const loaded = functions->load(model.data(), model.size(), {error.data(), error.size()});
   if (loaded == nullptr)
     return base::InvalidArgument("not a SentencePiece model: {}", error.data());
+  // A field that the library reads in another way than ours: then nothing is known.
+  std::vector<int32_t> bytes = BytesOfPieces(model);
+  if (std::ssize(bytes) != functions->size(loaded)) bytes.clear();
   return std::make_unique<SentencePieceTokenizer>(functions, loaded, std::move(digest),
-                                                  CutsOfModel(model));
+                                                  CutsOfModel(model), std::move(bytes));
 }
 
 }  // namespace mt::data

@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <numeric>
-#include <optional>
 
 #include "worker/data/tokenizer/unicode.h"
 
@@ -24,18 +23,6 @@ std::string Replaced(std::string_view text, std::string_view pattern, std::strin
   }
 }
 
-// The byte of a token <0xNN>. The library reads a sign before one digit, too.
-std::optional<char> ByteOf(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  std::string_view digits = token.substr(3, 2);
-  if (digits.front() == '+') digits.remove_prefix(1);
-  unsigned value = 0;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), value, /*base=*/16);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return static_cast<char>(value);
-}
-
 std::vector<std::string> JoinBytes(std::vector<std::string> tokens) {
   std::vector<std::string> joined;
   std::string run;
@@ -49,7 +36,7 @@ std::vector<std::string> JoinBytes(std::vector<std::string> tokens) {
     run.clear();
   };
   for (std::string& token : tokens) {
-    if (const std::optional<char> byte = ByteOf(token)) {
+    if (const std::optional<char> byte = ByteOfToken(token)) {
       run.push_back(*byte);
       continue;
     }
@@ -90,6 +77,18 @@ void Apply(const DecoderStep& step, std::vector<std::string>* tokens) {
 }
 
 }  // namespace
+
+// The library reads a sign before one digit, too.
+std::optional<char> ByteOfToken(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  std::string_view digits = token.substr(3, 2);
+  if (digits.front() == '+') digits.remove_prefix(1);
+  unsigned value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, /*base=*/16);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return static_cast<char>(value);
+}
 
 std::string Normalized(const std::vector<NormalizerStep>& steps, std::string_view text) {
   std::string result(text);

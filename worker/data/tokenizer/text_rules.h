@@ -3,6 +3,7 @@
 // has it. Pure; thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ struct DecoderStep {
   size_t start = 0, stop = 0;
   bool drop = false;
 };
+
+// The byte of a token <0xNN>; nullopt for others.
+std::optional<char> ByteOfToken(std::string_view token);
 
 std::string Decoded(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 

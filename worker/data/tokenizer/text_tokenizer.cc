@@ -27,6 +27,13 @@ class TextTokenizer final : public Tokenizer {
   std::string digest() const override { return args_.digest; }
   int64_t vocab_size() const override { return static_cast<int64_t>(args_.texts.size()); }
   int32_t eod() const override { return args_.eod; }
+  std::vector<int32_t> token_bytes() const override {
+    std::vector<int32_t> bytes;
+    bytes.reserve(args_.texts.size());
+    for (const std::string& text : args_.texts) bytes.push_back(BytesOf(text));
+    if (args_.eod != kNoEod) bytes[static_cast<size_t>(args_.eod)] = 0;
+    return bytes;
+  }
 
   Status Encode(std::string_view text, std::vector<int32_t>* ids) const override {
     std::unique_ptr<BpeScratch> scratch = pool_.Take();
@@ -58,6 +65,16 @@ class TextTokenizer final : public Tokenizer {
   }
 
  private:
+  // What the decoder makes of a token behind another one, which the begin of a text is not. A byte
+  // by itself may be no UTF-8, and what the unknown token stood for is gone.
+  int32_t BytesOf(const std::string& text) const {
+    if (text.empty() || text == args_.rules.unknown.unk_token) return 0;
+    if (args_.rules.unknown.byte_fallback && ByteOfToken(text)) return 1;
+    const size_t twice = Decoded(args_.rules.decoder, {text, text}).size();
+    const size_t once = Decoded(args_.rules.decoder, {text}).size();
+    return static_cast<int32_t>(twice - std::min(twice, once));
+  }
+
   // Of the text between two added tokens; `first` where it is the begin of all.
   Status EncodePart(std::string_view part, bool first, BpeScratch* scratch,
                     std::vector<int32_t>* ids) const {

@@ -38,6 +38,10 @@ class Tokenizer {
   // none.
   virtual std::string digest() const { return ""; }
   virtual Cuts cuts() const { return {}; }
+  // The bytes of text that each id stands for, [vocab_size]: what a loss per token becomes one per
+  // byte by. 0: the end of a document, which is no text, and ids without a text of their own.
+  // Empty: it does not know (ids).
+  virtual std::vector<int32_t> token_bytes() const { return {}; }
   // Appends the ids of `text` to `ids`. kInvalidArgument for text that has none: words that are no
   // ids (null), a piece above kMaxPieceBytes; by ErrorAt.
   virtual Status Encode(std::string_view text, std::vector<int32_t>* ids) const = 0;

@@ -1,6 +1,7 @@
 // Files are opened as data sets are: below the data root, whatever links lie there.
 #include "worker/train/job_data/job_tokenizer.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -62,6 +63,13 @@ StatusOr<std::vector<FoundRecord>> RecordsOf(const std::string& data_root, const
   return found;
 }
 
+// The one that tells the bytes of tokens, which those of earlier versions do not; `found` has one.
+const data::TokenizerRecord& FullestOf(const std::vector<FoundRecord>& found) {
+  const auto full = std::ranges::find_if(
+      found, [](const FoundRecord& of) { return !of.record.token_bytes.empty(); });
+  return full == found.end() ? found.front().record : full->record;
+}
+
 std::string EndText(const data::TokenizerRecord& record) {
   return record.eod == data::kNoEod ? "no id" : fmt::format("id {}", record.eod);
 }
@@ -116,7 +124,7 @@ StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::strin
   ASSIGN_OR_RETURN(const std::vector<FoundRecord> found, RecordsOf(data_root, job));
   if (job.data().tokenizer().has_type()) {
     ASSIGN_OR_RETURN(const data::TokenizerConfig config, ConfigOf(data_root, job));
-    const data::TokenizerRecord* known = found.empty() ? nullptr : &found.front().record;
+    const data::TokenizerRecord* known = found.empty() ? nullptr : &FullestOf(found);
     const auto record = data::RecordOf(config, known);
     if (!record.ok()) return base::Annotate(record.status(), "data.tokenizer");
     for (const FoundRecord& of : found)
@@ -128,7 +136,7 @@ StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::strin
     return chosen;
   }
   RETURN_IF_ERROR(CheckOneTokenizer(found));
-  if (!found.empty()) chosen = found.front().record;
+  if (!found.empty()) chosen = FullestOf(found);
   return chosen;
 }
 

@@ -99,13 +99,20 @@ TEST_F(ImportShardsTest, WhereAnEodStandsCanBeSaid) {
 
 TEST_F(ImportShardsTest, ATokenizerGivesEodVocabularyAndRecord) {
   AddShard(Ids<uint16_t>({1, 2, 9, 3, 9}));
-  args_.tokenizer = TokenizerRecord{.type = "hf", .digest = "d", .vocab_size = 10, .eod = 9};
+  args_.tokenizer = TokenizerRecord{.type = "hf",
+                                    .digest = "d",
+                                    .vocab_size = 10,
+                                    .eod = 9,
+                                    .token_bytes = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0}};
   EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2, 9), ElementsAre(3, 9)));
   EXPECT_EQ(*ReadTokenizerRecord(args_.output), args_.tokenizer);
   // Another id of the same tokenizer, as prepare's --eod names one.
   args_.eod = 2;
   EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2), ElementsAre(9, 3, 9)));
   EXPECT_EQ((*ReadTokenizerRecord(args_.output))->eod, 2);
+  EXPECT_EQ((*ReadTokenizerRecord(args_.output))->token_bytes,
+            (std::vector<int32_t>{1, 1, 0, 1, 1, 1, 1, 1, 1, 0}))
+      << "the end of a document is no text";
   args_.eod = -1;
   args_.tokenizer->eod = kNoEod;
   EXPECT_THAT(Imported(), ElementsAre(ElementsAre(1, 2, 9, 3, 9)));

@@ -112,7 +112,8 @@ TEST(TokenizerFuzzTest, Records) {
     EXPECT_LT(record->eod, record->vocab_size);
   };
   std::vector<std::string> texts = {
-      ToJson({.type = "hf", .digest = std::string(32, 'a'), .vocab_size = 257, .eod = 256})};
+      ToJson({.type = "hf", .digest = std::string(32, 'a'), .vocab_size = 257, .eod = 256}),
+      ToJson({.type = "hf", .vocab_size = 6, .eod = 5, .token_bytes = {1, 1, 1, 12, 3, 0}})};
   for (CorpusInput& input : Corpus("tokenizer_records")) {
     read(input.bytes);
     EXPECT_FALSE(HasFailure()) << input.name;

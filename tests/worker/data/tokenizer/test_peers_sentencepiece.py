@@ -142,6 +142,22 @@ class PeersTest(Peers):
         vocabulary = (self.folder / f"{name}.vocab").read_text().split("\n")
         return ["".join(re.findall(r"^<0x([0-9A-F]{2})>\t", line)) for line in vocabulary]
 
+    def test_a_record_tells_the_bytes_of_pieces(self):
+        """Of a piece its text's with a blank for the mark, of a byte one, of unknown and control tokens none."""
+        lines = self.write("few", b"a few words\n")
+        for name in MODELS:
+            with self.subTest(name):
+                run(MTCTL, "data", "prepare", "--input", lines, "--allow-one-document", "--tokenizer", self.model(name), "--output",
+                    self.folder / f"{name}-few", "--overwrite")
+                told = []
+                for word in json.loads((self.folder / f"{name}-few.tokenizer.json").read_text())["token_bytes"].split():
+                    *count, size = map(int, word.split("*"))
+                    told += [size] * (count[0] if count else 1)
+                pieces = [line.split("\t")[0] for line in (self.folder / f"{name}.vocab").read_text().split("\n")[:-1]]
+                wanted = [1 if byte else len(piece.replace("▁", " ").encode()) for piece, byte in zip(pieces, self.bytes_of(name))]
+                wanted[:3] = [0, 0, 0]  # <unk>, <s>, </s>
+                self.assertEqual(told, wanted)
+
     def test_a_text_above_the_limit_is_refused(self):
         file = self.write("large", b"word " * (MAX_BYTES // 5 + 1))
         command = [MTCTL, "tokenizer", "encode", "--tokenizer", self.model("unigram"), file]

@@ -54,6 +54,27 @@ TEST_F(JobTokenizerTest, WithoutOneTheDatasHolds) {
   EXPECT_THAT(Settled(), HasSubstr("model.vocab_size: 1100 is less than the 1200 tokens of hf"));
 }
 
+// Records of an earlier version and of this one: what one of them tells holds.
+TEST_F(JobTokenizerTest, ARecordThatTellsBytesIsPreferred) {
+  job_.mutable_data()->add_path()->set_prefix("b");
+  data::TokenizerRecord earlier = OfFile();
+  earlier.token_bytes.clear();
+  Record("a", earlier);
+  EXPECT_EQ((*FindJobTokenizer(dir_.path(), job_))->token_bytes.size(), 0U);
+  Record("b", OfFile());
+  EXPECT_EQ((*FindJobTokenizer(dir_.path(), job_))->token_bytes.size(), 1200U);
+  UseFile();
+  Record("b", earlier);
+  EXPECT_EQ((*FindJobTokenizer(dir_.path(), job_))->token_bytes.size(), 1200U) << "of the file";
+  earlier.eod = 7;
+  Record("a", earlier);
+  Record("b", earlier);
+  const auto of_both = *FindJobTokenizer(dir_.path(), job_);
+  EXPECT_EQ(of_both->eod, 7) << "the data's, not the file's";
+  EXPECT_EQ(of_both->token_bytes.at(7), 0) << "the end of a document is no text";
+  EXPECT_EQ(of_both->token_bytes.at(8), 1);
+}
+
 TEST_F(JobTokenizerTest, DataOfAnotherTokenizerIsRefused) {
   UseFile();
   Record("a", OfFile());
