@@ -37,7 +37,7 @@ def training(steps):
         steps.graph("Loss scale"),
         graph("Skipped steps", [(f"increase(mt_skipped_steps_total{{{JOB}}}[$__rate_interval])", "{{reason}}")], "short",
               steps=[(1, ORANGE)], description="Updates left out because a gradient was not finite."),
-        graph("Validation, bits per byte", [(f"mt_validation_bits_per_byte{{{JOB}}}", "bits per byte")], "short",
+        graph("Validation, bits per byte", [(f"mt_validation_bpb{{{JOB}}}", "bits per byte")], "short",
               description="Compares models whose tokenizers differ. Empty where the run's tokenizer does not know bytes."),
         graph("Validation perplexity", [(f"mt_validation_perplexity{{{JOB}}}", "perplexity")], "short", log=True,
               description="e to the power of the validation loss, per token."),

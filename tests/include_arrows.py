@@ -168,6 +168,7 @@ CONFINED = [
     (re.compile(r"^nccl"), ["worker/comm/nccl", "tests/worker/comm"]),
     (re.compile(r"^gloo/"), ["worker/comm/gloo"]),
     (re.compile(r"^cblas|^openblas"), ["kernels/cpu", "kernels/bench"]),
+    (re.compile(r"^unicode/"), ["worker/data/tokenizer"]),
     (re.compile(r"^sqlite3\.h$"), ["daemon/store", "tests/daemon"]),
     (re.compile(r"^spdlog/"), ["common/base"]),
     (re.compile(r"^boost/beast/"), ["common/http"]),

@@ -121,6 +121,7 @@ ExitCode RunInspect(const TextFlags& flags, const GlobalOptions& options) {
   if (IsStructured(options.output)) {
     nlohmann::ordered_json out = nlohmann::ordered_json::parse(data::ToJson(record));
     out.erase("version");
+    out.erase("token_bytes");  // a list as long as the vocabulary, for programs that train
     Write(RenderTree(out, options.output));
     return kExitOk;
   }

@@ -221,6 +221,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"data.seed", Always},
     {"data.cache", IsMock},
     {"data.allow_changed", IsMock},
+    {"data.allow_new_blend", IsMock},
     {"data.eod_mask_loss", IsMock},
     {"data.reset_positions", NothingRestarts},
     {"data.loader_threads", IsMock},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 
 #include <google/protobuf/descriptor.h>
 
@@ -126,7 +127,7 @@ JobFamilies::JobFamilies(metrics::Registry* registry) {
   }
   gauge(&validation_loss, "mt_validation_loss", "Loss of the last evaluation, in nats.");
   gauge(&validation_perplexity, "mt_validation_perplexity", "Perplexity of the last evaluation.");
-  gauge(&validation_bits_per_byte, "mt_validation_bits_per_byte",
+  gauge(&validation_bits_per_byte, "mt_validation_bpb",
         "Loss of the last evaluation, in bits per byte of text.");
   gauge(&save_seconds, "mt_checkpoint_duration_seconds", "Duration of the last complete save.");
   gauge(&save_bytes, "mt_checkpoint_bytes", "Size of the last complete checkpoint.");
@@ -273,11 +274,17 @@ void JobMeter::ShowSteps(const v1::Job& job, const StepFeed* feed, bool saving) 
 }
 
 void JobMeter::ShowEvaluation(const v1::EvalRecord& eval) {
+  // What is not known of this evaluation is not that of the one before.
+  const auto show = [&](std::string_view name, const metrics::Family<metrics::Gauge>& family,
+                        bool known, double value) {
+    if (known || shown_.contains(name))
+      Show(name, family, known ? value : std::numeric_limits<double>::quiet_NaN());
+  };
   Show("validation_loss", families_->validation_loss, eval.loss());
-  if (eval.has_perplexity())
-    Show("validation_perplexity", families_->validation_perplexity, eval.perplexity());
-  if (eval.has_bits_per_byte())
-    Show("validation_bits_per_byte", families_->validation_bits_per_byte, eval.bits_per_byte());
+  show("validation_perplexity", families_->validation_perplexity, eval.has_perplexity(),
+       eval.perplexity());
+  show("validation_bits_per_byte", families_->validation_bits_per_byte, eval.has_bits_per_byte(),
+       eval.bits_per_byte());
 }
 
 void JobMeter::ShowLastStep(const v1::StepRecord& step) {

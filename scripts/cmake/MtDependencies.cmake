@@ -28,6 +28,7 @@ mt_find_library(mt_ext::zstd zstd.h zstd)
 mt_find_library(mt_ext::gloo gloo/context.h gloo)
 mt_find_library(mt_ext::openblas openblas_config.h openblas)
 mt_find_library(mt_ext::pcre2 pcre2.h pcre2-8)
+mt_find_library(mt_ext::icu unicode/normalizer2.h icuuc)
 
 # Only the module for SentencePiece models needs it.
 find_path(MT_SENTENCEPIECE_INCLUDE sentencepiece_processor.h)

@@ -3,12 +3,15 @@
 #include "worker/data/blend_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/ids.h"
+#include "common/base/log.h"
 
 namespace mt::data {
 namespace {
@@ -43,6 +46,15 @@ double Lag(double weight, int64_t sample, int64_t taken) {
   return weight * std::max(static_cast<double>(sample), 1.0) - static_cast<double>(taken);
 }
 
+constexpr int64_t kPad = 64;
+int64_t PaddedMembers(int64_t samples) {
+  return (samples * int64_t{sizeof(uint16_t)} + kPad - 1) / kPad * kPad;
+}
+
+int64_t BlockOf(size_t members) {
+  return std::max(kBlock, kBlockPerMember * static_cast<int64_t>(members));
+}
+
 }  // namespace
 
 std::vector<double> NormalizeWeights(std::span<const double> weights) {
@@ -62,29 +74,33 @@ std::vector<int64_t> AskedOfMembers(std::span<const double> shares, int64_t samp
   return asked;
 }
 
-BlendDraw::BlendDraw(size_t members)
-    : num_members_(members),
-      block_(std::max(kBlock, kBlockPerMember * static_cast<int64_t>(members))),
-      taken_(members, 0) {
-  CHECK(members > 0 && static_cast<int64_t>(members) <= kMaxBlendMembers) << members;
+BlendDraw::Drawn::Drawn(size_t num_members) : taken(num_members, 0), block(BlockOf(num_members)) {
+  CHECK(num_members > 0 && static_cast<int64_t>(num_members) <= kMaxBlendMembers) << num_members;
 }
 
-void BlendDraw::Take(size_t member) {
-  if (num_samples() % block_ == 0)
-    block_taken_.insert(block_taken_.end(), taken_.begin(), taken_.end());
-  members_.push_back(static_cast<uint16_t>(member));
-  ++taken_[member];
+void BlendDraw::Drawn::Take(size_t member) {
+  if (std::ssize(members) % block == 0)
+    block_taken.insert(block_taken.end(), taken.begin(), taken.end());
+  members.push_back(static_cast<uint16_t>(member));
+  ++taken[member];
 }
+
+BlendDraw::BlendDraw(Drawn drawn)
+    : drawn_(std::make_shared<const Drawn>(std::move(drawn))),
+      block_(drawn_->block),
+      members_(drawn_->members),
+      block_taken_(drawn_->block_taken),
+      taken_(drawn_->taken) {}
 
 BlendDraw BlendDraw::ByWeights(std::span<const double> weights, int64_t samples) {
   const std::vector<double> shares = NormalizeWeights(weights);
-  BlendDraw draw(shares.size());
-  draw.members_.reserve(static_cast<size_t>(samples));
+  Drawn draw(shares.size());
+  draw.members.reserve(static_cast<size_t>(samples));
   for (int64_t sample = 0; sample < samples; ++sample) {
     size_t most = 0;
-    double most_lag = Lag(shares[0], sample, draw.taken_[0]);
+    double most_lag = Lag(shares[0], sample, draw.taken[0]);
     for (size_t member = 1; member < shares.size(); ++member) {
-      const double lag = Lag(shares[member], sample, draw.taken_[member]);
+      const double lag = Lag(shares[member], sample, draw.taken[member]);
       if (lag > most_lag) {
         most = member;
         most_lag = lag;
@@ -92,13 +108,13 @@ BlendDraw BlendDraw::ByWeights(std::span<const double> weights, int64_t samples)
     }
     draw.Take(most);
   }
-  return draw;
+  return BlendDraw(std::move(draw));
 }
 
 BlendDraw BlendDraw::Exhaustive(std::span<const int64_t> sizes) {
   const auto total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  BlendDraw draw(sizes.size());
-  draw.members_.reserve(static_cast<size_t>(total));
+  Drawn draw(sizes.size());
+  draw.members.reserve(static_cast<size_t>(total));
   std::vector<double> shares;
   std::vector<size_t> left;
   for (size_t member = 0; member < sizes.size(); ++member) {
@@ -109,36 +125,93 @@ BlendDraw BlendDraw::Exhaustive(std::span<const int64_t> sizes) {
     size_t most = 0;
     double most_lag = std::numeric_limits<double>::lowest();
     for (const size_t member : left) {
-      const double lag = Lag(shares[member], sample, draw.taken_[member]);
+      const double lag = Lag(shares[member], sample, draw.taken[member]);
       if (lag > most_lag) {
         most = member;
         most_lag = lag;
       }
     }
     draw.Take(most);
-    if (draw.taken_[most] == sizes[most]) std::erase(left, most);
+    if (draw.taken[most] == sizes[most]) std::erase(left, most);
   }
-  return draw;
+  return BlendDraw(std::move(draw));
+}
+
+int64_t BlendDraw::ImageBytes(size_t members, int64_t samples) {
+  const int64_t block = BlockOf(members);
+  const int64_t rows = (samples + block - 1) / block + 1;  // and taken
+  return PaddedMembers(samples) + rows * static_cast<int64_t>(members * sizeof(int64_t));
+}
+
+BlendDraw::BlendDraw(size_t members, int64_t samples, MappedFile file)
+    : file_(std::make_shared<const MappedFile>(std::move(file))), block_(BlockOf(members)) {
+  const std::byte* const image = file_->data() + kCacheHeaderBytes;
+  const auto rows = static_cast<size_t>((samples + block_ - 1) / block_);
+  const auto* const counts = reinterpret_cast<const int64_t*>(image + PaddedMembers(samples));
+  members_ = {reinterpret_cast<const uint16_t*>(image), static_cast<size_t>(samples)};
+  block_taken_ = {counts, rows * members};
+  taken_ = {counts + rows * members, members};
+}
+
+Status BlendDraw::WriteImage(ImageSink* sink) const {
+  constexpr std::array<char, kPad> kZeros{};
+  const size_t bytes = members_.size_bytes();
+  RETURN_IF_ERROR(sink->Append(members_.data(), bytes));
+  RETURN_IF_ERROR(
+      sink->Append(kZeros.data(), static_cast<size_t>(PaddedMembers(num_samples())) - bytes));
+  RETURN_IF_ERROR(sink->Append(block_taken_.data(), block_taken_.size_bytes()));
+  return sink->Append(taken_.data(), taken_.size_bytes());
+}
+
+bool BlendDraw::lost() const { return file_ != nullptr && file_->lost(); }
+
+BlendDraw BlendDraw::Shared(const DataCache& cache, const std::string& what, size_t members,
+                            int64_t samples, const std::function<BlendDraw()>& draw) {
+  if (cache.folder.empty()) return draw();
+  const CacheFileArgs args = {.what = "draw of a blend",
+                              .magic = "MTBLEND",
+                              .key = base::Hash128Hex("megatrain blend draw 1\n" + what),
+                              .image_bytes = ImageBytes(members, samples)};
+  StatusOr<MappedFile> file = LoadOrMakeFile(
+      cache, args, [&](ImageSink* sink) -> Status { return draw().WriteImage(sink); });
+  if (file.ok()) return {members, samples, std::move(file).value()};
+  log::Warn("the draw of a blend cannot be kept in the data cache, every rank makes its own",
+            {{"path", CachePath(cache, args.key)}, {"why", base::Message(file.status())}});
+  return draw();
+}
+
+BlendDraw BlendDraw::SharedByWeights(const DataCache& cache, std::span<const double> weights,
+                                     int64_t samples) {
+  std::string what = fmt::format("weights of {} samples\n", samples);
+  for (const double weight : weights) what += fmt::format("{:a}\n", weight);
+  return Shared(cache, what, weights.size(), samples, [&] { return ByWeights(weights, samples); });
+}
+
+BlendDraw BlendDraw::SharedExhaustive(const DataCache& cache, std::span<const int64_t> sizes) {
+  return Shared(cache, fmt::format("sizes\n{}\n", fmt::join(sizes, "\n")), sizes.size(),
+                std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+                [&] { return Exhaustive(sizes); });
 }
 
 BlendSample BlendDraw::At(int64_t sample) const {
   CHECK(sample >= 0 && sample < num_samples()) << "sample " << sample;
-  const uint16_t member = members_[static_cast<size_t>(sample)];
+  const size_t member = std::min<size_t>(members_[static_cast<size_t>(sample)], taken_.size() - 1);
   const int64_t block = sample / block_;
   const auto begin = members_.begin() + block * block_;
   const auto end = members_.begin() + sample;
-  return {.member = member,
-          .sample = block_taken_[static_cast<size_t>(block) * num_members_ + member] +
-                    std::count(begin, end, member)};
+  return {.member = static_cast<int64_t>(member),
+          .sample = block_taken_[static_cast<size_t>(block) * taken_.size() + member] +
+                    std::count(begin, end, static_cast<uint16_t>(member))};
 }
 
 std::vector<int64_t> BlendDraw::Taken(int64_t count) const {
   CHECK(count >= 0 && count <= num_samples()) << count;
-  if (count == num_samples()) return taken_;
+  if (count == num_samples()) return {taken_.begin(), taken_.end()};
   const int64_t block = count / block_;
-  const auto row = block_taken_.begin() + block * static_cast<int64_t>(num_members_);
-  std::vector<int64_t> taken(row, row + static_cast<int64_t>(num_members_));
-  for (int64_t i = block * block_; i < count; ++i) ++taken[members_[static_cast<size_t>(i)]];
+  const auto row = block_taken_.begin() + block * std::ssize(taken_);
+  std::vector<int64_t> taken(row, row + std::ssize(taken_));
+  for (int64_t i = block * block_; i < count; ++i)
+    ++taken[std::min<size_t>(members_[static_cast<size_t>(i)], taken.size() - 1)];
   return taken;
 }
 

@@ -48,6 +48,12 @@ BlendedDataset::BlendedDataset(Members members, BlendDraw draw, std::vector<doub
 Status BlendedDataset::Read(int64_t sample, std::span<int32_t> tokens,
                             std::span<float> weights) const {
   const BlendSample drawn = draw_.At(sample);
+  if (draw_.lost()) {
+    return base::DataLoss(
+        "sample {} of {}: its draw, a file of the data cache, was cut or could not be read; the "
+        "next start makes it anew",
+        sample, record_.source);
+  }
   return members_[static_cast<size_t>(drawn.member)]->Read(drawn.sample, tokens, weights);
 }
 
@@ -57,7 +63,9 @@ std::optional<int32_t> BlendedDataset::PositionsRestartBehind(int64_t sample) co
 }
 
 std::vector<int64_t> BlendedDataset::ConsumedByMember(int64_t samples) const {
-  return draw_.Taken(std::min(samples, num_samples()));
+  std::vector<int64_t> taken = draw_.Taken(std::min(samples, num_samples()));
+  if (draw_.lost()) taken.clear();
+  return taken;
 }
 
 JoinedDataset::JoinedDataset(Members members) : members_(std::move(members)), first_{0} {

@@ -144,7 +144,7 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
                                     Epoch epoch) {
   std::shared_ptr<const IndexedDataset>& data = files_[prefix];
   if (data == nullptr) {
-    ASSIGN_OR_RETURN(data, IndexedDataset::Open(prefix, args_.open));
+    ASSIGN_OR_RETURN(data, IndexedDataset::Open(prefix, args_.open, args_.cache));
   }
   SequenceRange range{.begin = 0, .end = data->num_sequences()};
   const bool divided = !args_.path.empty();
@@ -162,7 +162,7 @@ StatusOr<DatasetPtr> Opener::Member(const std::string& prefix, SplitName split, 
                              .split_name = split,
                              .split_text = divided ? SplitText(args_.split, args_.split_by) : "",
                              .vocab_size = args_.vocab_size,
-                             .cache_dir = args_.cache_dir,
+                             .cache = args_.cache,
                              .no_loss_behind = args_.no_loss_behind,
                              .positions_restart_behind = args_.positions_restart_behind});
 }
@@ -197,7 +197,7 @@ StatusOr<DatasetPtr> Opener::WeightedBlend(const DataPath& path, const Wanted& w
                                            std::vector<double> weights) {
   const std::vector<double> shares = NormalizeWeights(weights);
   const std::vector<int64_t> asked = AskedOfMembers(shares, wanted.samples);
-  BlendDraw draw = BlendDraw::ByWeights(shares, wanted.samples);
+  BlendDraw draw = BlendDraw::SharedByWeights(args_.cache, shares, wanted.samples);
   const std::vector<int64_t> taken = draw.Taken(wanted.samples);
   std::vector<DatasetPtr> members;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -223,11 +223,12 @@ StatusOr<DatasetPtr> Opener::UnweightedBlend(std::vector<DatasetPtr> members,
         "weights, which let data sets repeat, or a shorter run",
         members.size(), total, members[0]->record().split_name, samples);
   }
-  BlendDraw draw = BlendDraw::ByWeights(std::vector<double>(sizes.begin(), sizes.end()), samples);
+  BlendDraw draw = BlendDraw::SharedByWeights(
+      args_.cache, std::vector<double>(sizes.begin(), sizes.end()), samples);
   const std::vector<int64_t> taken = draw.Taken(samples);
   // The proportion's rounding may ask for one more than a data set has, where Megatron fails.
   if (!std::equal(taken.begin(), taken.end(), sizes.begin(), std::less_equal<>()))
-    draw = BlendDraw::Exhaustive(sizes);
+    draw = BlendDraw::SharedExhaustive(args_.cache, sizes);
   return std::make_shared<BlendedDataset>(std::move(members), std::move(draw),
                                           std::vector<double>(), samples);
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/files.h"
 #include "common/base/status.h"
+#include "worker/data/cache_file.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_watch.h"
 #include "worker/data/split.h"
@@ -45,7 +46,7 @@ struct DataSourceArgs {
   int64_t seq_length = 0;
   int64_t vocab_size = 0;     // unpadded
   int64_t seed = 0;           // 0 ... 2^32 - 1, as numpy's seeds
-  std::string cache_dir{};    // empty: sample indices stay in memory
+  DataCache cache{};          // without a folder nothing is shared with other processes
   int64_t train_samples = 0;  // samples asked of the training split, > 0
   // Samples asked of valid and test. 0: the split is not opened; kWholeSplit: one epoch, its last
   // partial sample included.

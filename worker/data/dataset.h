@@ -28,7 +28,8 @@ class Dataset {
   virtual std::optional<int32_t> PositionsRestartBehind(int64_t sample) const;
   // Everything that determines the order of the samples; saved in checkpoints.
   virtual const IndexRecord& record() const = 0;
-  // How many samples of each member of a blend are among the first `samples`; empty: no blend.
+  // How many samples of each member of a blend are among the first `samples`; empty: no blend, or
+  // its draw cannot be read any more, of which Read tells.
   virtual std::vector<int64_t> ConsumedByMember(int64_t samples) const;
 };
 

@@ -14,7 +14,7 @@ namespace mt::data {
 StatusOr<std::unique_ptr<GptDataset>> GptDataset::Create(Args args) {
   CHECK(args.data != nullptr && args.vocab_size > 0);
   StatusOr<std::unique_ptr<SampleIndex>> index =
-      LoadOrBuildIndex(*args.data, args.request, args.cache_dir);
+      LoadOrBuildIndex(*args.data, args.request, args.cache);
   if (!index.ok()) {
     return base::Annotate(index.status(),
                           fmt::format("{} data of {}", Name(args.split_name), args.data->prefix()));
@@ -46,7 +46,7 @@ Status GptDataset::Intact(int64_t sample) const {
       "sample {} of {}: its index, below {}, was cut or could not be read; the next start builds "
       "it "
       "anew",
-      sample, args_.data->prefix(), args_.cache_dir);
+      sample, args_.data->prefix(), args_.cache.folder);
 }
 
 // The index was built of these lengths: they are others now.

@@ -24,7 +24,7 @@ class GptDataset final : public Dataset {
     SplitName split_name = SplitName::kTrain;
     std::string split_text{};  // SplitText, for the record; empty if the split has its own files
     int64_t vocab_size = 0;    // unpadded; Read refuses ids at or above it
-    std::string cache_dir{};   // empty: the index stays in memory
+    DataCache cache{};         // without a folder the index stays in memory
     // Labels behind an input of this id have weight 0; empty: none.
     std::optional<int32_t> no_loss_behind{};
     std::optional<int32_t> positions_restart_behind{};  // Dataset::PositionsRestartBehind

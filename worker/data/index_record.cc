@@ -12,58 +12,98 @@ namespace {
 
 struct Differences {
   std::vector<std::string> all;
-  std::vector<std::string> of_files;  // those of `all` that other files explain
+  // How many of them other files explain, and another blend, which explains those of files too.
+  size_t of_files = 0, of_blend = 0;
 };
 
-// Appends what differs, each after `prefix`.
-void Compare(const IndexRecord& saved, const IndexRecord& current, std::string_view prefix,
-             Differences* differences) {
-  const auto compare = [&](std::string_view what, const auto& a, const auto& b) {
-    if (a == b) return false;
-    differences->all.push_back(
-        fmt::format("{}{}: checkpoint '{}', this run '{}'", prefix, what, a, b));
-    return true;
-  };
-  const auto compare_files = [&](std::string_view what, const auto& a, const auto& b) {
-    if (compare(what, a, b)) differences->of_files.push_back(differences->all.back());
-  };
-  const bool blends = !saved.members.empty() || !current.members.empty();
-  // A blend's digests are those of its data sets, which are compared one by one.
-  if (!blends) compare_files("digest of the .idx", saved.idx_digest, current.idx_digest);
-  if (!saved.bin_digest.empty() && !current.bin_digest.empty())
-    compare_files("digest of a sample of the .bin", saved.bin_digest, current.bin_digest);
-  compare("seq_length", saved.seq_length, current.seq_length);
-  compare("data.seed", saved.seed, current.seed);
-  compare("data.split", saved.split, current.split);
-  compare("samples asked", saved.samples_asked, current.samples_asked);
-  compare_files("epochs", saved.epochs, current.epochs);
-  compare_files("last epoch shuffled apart", saved.separate_last_epoch,
-                current.separate_last_epoch);
-  compare_files("samples built", saved.samples_built, current.samples_built);
-  if (!blends) return;
-  compare("weights", saved.weights, current.weights);
-  compare("data sets of the blend", saved.members.size(), current.members.size());
-  if (saved.members.size() != current.members.size()) return;
-  for (size_t i = 0; i < saved.members.size(); ++i) {
-    Compare(saved.members[i], current.members[i],
-            fmt::format("data set {} ({}): ", i + 1, current.members[i].source), differences);
+// Appends what differs between records, of a data set or a blend or of a member of one.
+class Comparison {
+ public:
+  Comparison(const IndexRecord& saved, const IndexRecord& current, Differences* differences)
+      : blends_(!saved.members.empty() || !current.members.empty()), differences_(differences) {
+    Compare(saved, current, "", /*member=*/false);
   }
+
+ private:
+  // Why a value may be another one.
+  struct Why {
+    bool files = false;
+    bool blend = false;
+  };
+
+  void Compare(const IndexRecord& saved, const IndexRecord& current, std::string_view prefix,
+               bool member) {
+    const auto compare = [&](std::string_view what, const auto& a, const auto& b, Why why) {
+      if (a == b) return;
+      differences_->all.push_back(
+          fmt::format("{}{}: checkpoint '{}', this run '{}'", prefix, what, a, b));
+      differences_->of_files += why.files ? 1 : 0;
+      differences_->of_blend += why.blend ? 1 : 0;
+    };
+    const Why files = {.files = true, .blend = blends_};
+    // A blend's digests are those of its data sets, which are compared one by one.
+    if (member || !blends_)
+      compare("digest of the .idx", saved.idx_digest, current.idx_digest, files);
+    if (!saved.bin_digest.empty() && !current.bin_digest.empty())
+      compare("digest of a sample of the .bin", saved.bin_digest, current.bin_digest, files);
+    compare("seq_length", saved.seq_length, current.seq_length, {});
+    compare("data.seed", saved.seed, current.seed, {});
+    compare("data.split", saved.split, current.split, {});
+    // A blend asks its data sets for shares of what it is asked for itself.
+    compare("samples asked", saved.samples_asked, current.samples_asked, {.blend = member});
+    compare("epochs", saved.epochs, current.epochs, files);
+    compare("last epoch shuffled apart", saved.separate_last_epoch, current.separate_last_epoch,
+            files);
+    compare("samples built", saved.samples_built, current.samples_built, files);
+    if (member || !blends_) return;
+    const Why blend = {.blend = true};
+    compare("weights", saved.weights, current.weights, blend);
+    compare("data sets of the blend", saved.members.size(), current.members.size(), blend);
+    if (saved.members.size() != current.members.size()) return;
+    for (size_t i = 0; i < saved.members.size(); ++i) {
+      Compare(saved.members[i], current.members[i],
+              fmt::format("data set {} ({}): ", i + 1, current.members[i].source),
+              /*member=*/true);
+    }
+  }
+
+  const bool blends_;
+  Differences* const differences_;
+};
+
+// Which field of the job takes all that differs, where one does.
+std::string Consent(const Differences& found) {
+  const size_t all = found.all.size();
+  if (found.of_files == all)
+    return "; data that were replaced on purpose are taken with data.allow_changed";
+  if (found.of_blend == all)
+    return "; another blend is gone on with on purpose with data.allow_new_blend";
+  return "";
 }
 
 }  // namespace
 
-Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current, bool allow_changed) {
+Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current,
+                      const AllowedChanges& allowed) {
   Differences found;
-  Compare(saved, current, "", &found);
-  if (found.all.empty()) return OkStatus();
-  const bool files_alone = found.of_files.size() == found.all.size();
-  if (allow_changed && files_alone) {
+  Comparison(saved, current, &found);
+  const size_t all = found.all.size();
+  if (all == 0) return OkStatus();
+  if (allowed.files && found.of_files == all) {
     log::Warn("the data are not those of the checkpoint, as data.allow_changed allows",
               {{"split", current.split_name},
                {"source", current.source},
                {"what", fmt::format("{}", fmt::join(found.all, "; "))}});
     return OkStatus();
   }
+  if (allowed.blend && found.of_blend == all) {
+    log::Warn("the blend is not the checkpoint's, as data.allow_new_blend allows",
+              {{"split", current.split_name},
+               {"source", current.source},
+               {"what", fmt::format("{}", fmt::join(found.all, "; "))}});
+    return OkStatus();
+  }
+  const std::string consent = Consent(found);
   std::vector<std::string>& differences = found.all;
   constexpr size_t kShown = 8;
   const size_t shown = std::min(differences.size(), kShown);
@@ -74,8 +114,7 @@ Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current, bool
       "the {} samples of {} are not in the checkpoint's order ({}{}): give the data, seed, split "
       "and run length of the checkpoint, take its weights alone with checkpoint.load_kind=weights, "
       "or begin another run on purpose with --restart{}",
-      current.split_name, current.source, fmt::join(differences, "; "), more,
-      files_alone ? "; data that were replaced on purpose are taken with data.allow_changed" : "");
+      current.split_name, current.source, fmt::join(differences, "; "), more, consent);
 }
 
 }  // namespace mt::data

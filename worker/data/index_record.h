@@ -30,10 +30,19 @@ struct IndexRecord {
   friend bool operator==(const IndexRecord&, const IndexRecord&) = default;
 };
 
-// OK if `current` has the saved sample order. Otherwise kFailedPrecondition, with every difference,
-// both values and what to do. With `allow_changed` (data.allow_changed) other files of the same
-// data sets are a warning: their digests, and what follows from their lengths.
+// What a job goes on with though a checkpoint has it otherwise; each is a warning then.
+struct AllowedChanges {
+  // data.allow_changed: other files of the same data sets, so their digests and what follows from
+  // their lengths.
+  bool files = false;
+  // data.allow_new_blend: other data sets or weights, where one of the two is a blend, and what
+  // follows from them.
+  bool blend = false;
+};
+
+// OK if `current` has the saved sample order, or what is other is allowed. Otherwise
+// kFailedPrecondition, with every difference, both values and what to do.
 Status CheckSameOrder(const IndexRecord& saved, const IndexRecord& current,
-                      bool allow_changed = false);
+                      const AllowedChanges& allowed = {});
 
 }  // namespace mt::data

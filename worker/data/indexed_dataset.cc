@@ -1,13 +1,11 @@
 // Validates header, sequences and documents of the .idx against both file sizes, so that reads need
-// only the CHECKs of their own arguments. Integers are little-endian and unaligned. DeepSpeed's own
-// indexed data sets have the same magic and layout but other codes of types.
+// only the CHECKs of their own arguments. Integers are little-endian and unaligned.
 #include "worker/data/indexed_dataset.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
-#include <optional>
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
@@ -38,29 +36,6 @@ int64_t TokenAt(const std::byte* source, size_t i) {
   return token;  // NOLINT(bugprone-signed-char-misuse): an i8 id keeps its sign and is refused
 }
 
-// What a code means in DeepSpeed's own table where it means something else in Megatron's; ids of
-// u32 and u64 are read as signed ones, which hold every id of a vocabulary.
-std::optional<TokenType> DeepSpeedType(uint8_t code) {
-  if (code == 6) return TokenType::kU16;
-  if (code == 7) return TokenType::kI32;
-  if (code == 8) return TokenType::kI64;
-  return std::nullopt;
-}
-
-// Whether the first tokens can be ids. A float of 4 bytes from 1.0 on is at least kFloatOne as an
-// integer, ids of 2 bytes read by eights are larger yet, and no vocabulary comes near it.
-template <class T>
-bool BeginsWithIds(std::string_view bin) {
-  constexpr size_t kLooks = 4096;
-  constexpr int64_t kFloatOne = 0x3F800000;
-  const auto* source = reinterpret_cast<const std::byte*>(bin.data());
-  for (size_t i = 0; i < std::min(kLooks, bin.size() / sizeof(T)); ++i) {
-    const int64_t id = TokenAt<T>(source, i);
-    if (id < 0 || id >= kFloatOne) return false;
-  }
-  return true;
-}
-
 // Maps one of the two files; a missing one gets a message that explains the pair.
 StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix,
                               const base::FileOpener& open) {
@@ -75,7 +50,8 @@ StatusOr<MappedFile> OpenPart(const std::string& path, std::string_view prefix,
 }  // namespace
 
 StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::string& prefix,
-                                                                     const base::FileOpener& open) {
+                                                                     const base::FileOpener& open,
+                                                                     const DataCache& cache) {
   std::shared_ptr<IndexedDataset> data(new IndexedDataset);
   data->prefix_ = prefix;
   data->idx_path_ = prefix + ".idx";
@@ -84,9 +60,17 @@ StatusOr<std::shared_ptr<const IndexedDataset>> IndexedDataset::Open(const std::
   ASSIGN_OR_RETURN(data->idx_, OpenPart(data->idx_path_, prefix, open));
   ASSIGN_OR_RETURN(data->bin_, OpenPart(data->bin_path_, prefix, open));
   Status checked = data->ParseHeader();
-  if (checked.ok()) checked = data->CheckSequences();
-  if (checked.ok()) checked = data->CheckDocuments();
-  data->idx_digest_ = base::Hash128Hex(data->idx_.view());
+  if (checked.ok()) {
+    StatusOr<IdxScan> scan = SharedScan(cache,
+                                        {.idx = data->idx_.facts(),
+                                         .bin_bytes = data->bin_bytes(),
+                                         .type = Name(data->token_type_),
+                                         .sequences = data->num_sequences_},
+                                        [&] { return data->Scan(); });
+    checked = scan.status();
+    if (scan.ok()) data->scan_ = *std::move(scan);
+  }
+  if (checked.ok()) checked = data->CheckExtent();
   data->idx_sample_ = SampledDigest(data->idx_.view());
   data->bin_digest_ = SampledDigest(data->bin_.view());
   RETURN_IF_ERROR(data->Intact());
@@ -138,48 +122,22 @@ Status IndexedDataset::ParseHeader() {
   return SettleType(LoadAt<uint8_t>(header + 17, 0));
 }
 
-bool IndexedDataset::FillsBin(int64_t token_bytes) const {
-  // The last sequence first: it tells the widths apart at once, unless it is empty.
-  const int64_t last = num_sequences_ - 1;
-  if (last >= 0 && byte_offset(last) != bin_bytes() - length(last) * token_bytes) return false;
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < num_sequences_; ++i) {
-    if (length(i) < 0) return false;
-    tokens += length(i);
-  }
-  return bin_bytes() % token_bytes == 0 && bin_bytes() / token_bytes == tokens;
+StatusOr<IdxScan> IndexedDataset::Scan() const {
+  IdxScan scan;
+  RETURN_IF_ERROR(ScanSequences(&scan));
+  RETURN_IF_ERROR(CheckDocuments());
+  scan.digest = base::Hash128Hex(idx_.view());
+  // What was read of a file that is cut is nothing that others may be told.
+  RETURN_IF_ERROR(Intact());
+  return scan;
 }
 
-Status IndexedDataset::SettleType(uint8_t code) {
-  token_type_ = static_cast<TokenType>(code);
-  const std::optional<TokenType> other = DeepSpeedType(code);
-  // Without a token u16 is as good, and what other writers of empty pairs mean.
-  const bool may_be_other = other && (token_type_ != TokenType::kU16 || bin_bytes() > 0);
-  if (may_be_other && FillsBin(SizeOf(*other))) {
-    const bool ids = *other == TokenType::kU16 ||
-                     (*other == TokenType::kI32 ? BeginsWithIds<int32_t>(bin_.view())
-                                                : BeginsWithIds<int64_t>(bin_.view()));
-    if (ids) {
-      token_type_ = *other;
-      log::Info("an .idx with DeepSpeed's codes of types",
-                {{"path", idx_path_}, {"code", int{code}}, {"type", Name(*other)}});
-    }
-  }
-  if (SizeOf(token_type_) > 0) return OkStatus();
-  return base::InvalidArgument(
-      "{}: token type code {} is not an integer type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16{}); "
-      "write the token ids as integers",
-      idx_path_, code,
-      other ? fmt::format("; DeepSpeed's {} is not what the {} bytes of the .bin hold",
-                          code == 6 ? "u16" : "u32", bin_bytes())
-            : "");
-}
-
-Status IndexedDataset::CheckSequences() {
+Status IndexedDataset::ScanSequences(IdxScan* scan) const {
   const int64_t token_bytes = SizeOf(token_type_);
   const int64_t bin_bytes = static_cast<int64_t>(bin_.size());
   int64_t previous_end = 0;
   for (int64_t i = 0; i < num_sequences_; ++i) {
+    if (i % kScanBlock == 0) scan->before.push_back(scan->num_tokens);
     const int32_t tokens = length(i);
     const int64_t begin = byte_offset(i);
     if (tokens < 0 || begin < previous_end || begin % token_bytes != 0) {
@@ -188,7 +146,7 @@ Status IndexedDataset::CheckSequences() {
           "at {}) is impossible: damaged; {}",
           idx_path_, i, tokens, begin, token_bytes, previous_end, kMakeAgain);
     }
-    spaced_by_8_ = spaced_by_8_ && begin == 8 * num_tokens_;
+    scan->spaced_by_8 = scan->spaced_by_8 && begin == 8 * scan->num_tokens;
     const int64_t bytes = tokens * token_bytes;
     if (begin > bin_bytes || bytes > bin_bytes - begin) {
       return base::DataLoss(
@@ -198,23 +156,26 @@ Status IndexedDataset::CheckSequences() {
           static_cast<uint64_t>(begin) + static_cast<uint64_t>(bytes), kMakeAgain);
     }
     previous_end = begin + bytes;
-    num_tokens_ += tokens;
-    max_length_ = std::max(max_length_, tokens);
+    scan->num_tokens += tokens;
+    scan->max_length = std::max(scan->max_length, tokens);
   }
-  return CheckExtent(previous_end);
+  if (num_sequences_ % kScanBlock == 0) scan->before.push_back(scan->num_tokens);
+  return OkStatus();
 }
 
 // A longer .bin is valid, but one that is exactly what ids of another width would fill is another
 // pair's, and every token would be wrong.
-Status IndexedDataset::CheckExtent(int64_t named) const {
+Status IndexedDataset::CheckExtent() const {
   const int64_t token_bytes = SizeOf(token_type_);
+  const int64_t last = num_sequences_ - 1;
+  const int64_t named = last < 0 ? 0 : byte_offset(last) + length(last) * token_bytes;
   const int64_t bin_bytes = static_cast<int64_t>(bin_.size());
   // DeepSpeed's u64, which do not fill the .bin; its gaps are nothing that u16 would have.
-  if (token_type_ == TokenType::kU16 && spaced_by_8_ && named > 2 * num_tokens_) {
+  if (token_type_ == TokenType::kU16 && scan_.spaced_by_8 && named > 2 * scan_.num_tokens) {
     return base::DataLoss(
         "{}: {} bytes, but the .idx places its {} tokens as ids of 8 bytes (u64 in DeepSpeed's "
         "codes): truncated, or the two files do not belong together; {}",
-        bin_path_, bin_bytes, num_tokens_, kMakeAgain);
+        bin_path_, bin_bytes, scan_.num_tokens, kMakeAgain);
   }
   if (bin_bytes == named) return OkStatus();
   for (const int64_t width : {2, 4, 8}) {
@@ -274,7 +235,15 @@ std::string_view IndexedDataset::SequenceBytes(int64_t sequence) const {
                             static_cast<size_t>(length(sequence) * SizeOf(token_type_)));
 }
 
+int64_t IndexedDataset::TokensBefore(int64_t sequence) const {
+  const int64_t block = sequence / kScanBlock;
+  int64_t sum = scan_.before[static_cast<size_t>(block)];
+  for (int64_t i = block * kScanBlock; i < sequence; ++i) sum += length(i);
+  return sum;
+}
+
 int64_t IndexedDataset::CountTokens(int64_t begin, int64_t end) const {
+  if (end - begin > 2 * kScanBlock) return TokensBefore(end) - TokensBefore(begin);
   int64_t sum = 0;
   for (int64_t i = begin; i < end; ++i) sum += length(i);
   return sum;

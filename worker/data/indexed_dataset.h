@@ -16,6 +16,7 @@
 
 #include "common/base/status.h"
 #include "worker/data/file_watch.h"
+#include "worker/data/idx_scan.h"
 #include "worker/data/mapped_file.h"
 #include "worker/data/token_type.h"
 
@@ -23,25 +24,26 @@ namespace mt::data {
 
 class IndexedDataset {
  public:
-  // Maps and validates both files; blocks for one pass over the .idx. `prefix` is the path without
-  // ".bin" or ".idx". Errors name the file, what is wrong and what to do: kNotFound (missing),
-  // kDataLoss (truncated or inconsistent), kInvalidArgument (not an .idx, float or multimodal
-  // data).
+  // Maps and validates both files; blocks for one pass over the .idx, which with a `cache` one
+  // process takes for all (idx_scan.h). `prefix` is the path without ".bin" or ".idx". Errors name
+  // the file, what is wrong and what to do: kNotFound (missing), kDataLoss (truncated or
+  // inconsistent), kInvalidArgument (not an .idx, float or multimodal data).
   static StatusOr<std::shared_ptr<const IndexedDataset>> Open(const std::string& prefix,
-                                                              const base::FileOpener& open = {});
+                                                              const base::FileOpener& open = {},
+                                                              const DataCache& cache = {});
 
   const std::string& prefix() const { return prefix_; }
   TokenType token_type() const { return token_type_; }
   int64_t num_sequences() const { return num_sequences_; }
   // Documents; the .idx has one entry more, which marks the end.
   int64_t num_documents() const { return num_document_entries_ - 1; }
-  int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_tokens() const { return scan_.num_tokens; }
   int64_t bin_bytes() const { return static_cast<int64_t>(bin_.size()); }
   // Tokens of the longest sequence.
-  int32_t max_length() const { return max_length_; }
+  int32_t max_length() const { return scan_.max_length; }
   // XXH3-128 of the .idx file as 32 hex digits: identifies the data set in checkpoints and cache
   // files.
-  const std::string& idx_digest() const { return idx_digest_; }
+  const std::string& idx_digest() const { return scan_.digest; }
 
   // SampledDigest of the .bin. Tells other tokens behind the same index.
   const std::string& bin_digest() const { return bin_digest_; }
@@ -59,7 +61,7 @@ class IndexedDataset {
   // The tokens of a sequence as they are in the .bin; not checked as length() is not, and to be
   // believed only where Intact() is OK afterwards.
   std::string_view SequenceBytes(int64_t sequence) const;
-  // Number of tokens in sequences [begin, end). Takes O(end - begin).
+  // Number of tokens in sequences [begin, end). Looks at no more than 2 kScanBlock lengths.
   int64_t CountTokens(int64_t begin, int64_t end) const;
 
   // Copies out.size() tokens of `sequence`, beginning at token `offset`, widened to int32. The
@@ -76,17 +78,19 @@ class IndexedDataset {
 
  private:
   IndexedDataset() = default;
-  // The steps of Open: validate the header, then sequences, then documents.
+  // The steps of Open: validate the header, then read through sequences and documents, then hold
+  // what is named against the .bin.
   Status ParseHeader();
   // Sets the type that the header's code means: Megatron's, or DeepSpeed's where that one fits the
   // .bin. kInvalidArgument for what is no integer.
   Status SettleType(uint8_t code);
   // Whether all tokens of so many bytes, and the last sequence, end where the .bin does.
   bool FillsBin(int64_t token_bytes) const;
-  Status CheckSequences();
-  // `named`: bytes of the .bin up to the end of the last sequence.
-  Status CheckExtent(int64_t named) const;
+  StatusOr<IdxScan> Scan() const;
+  Status ScanSequences(IdxScan* scan) const;
+  Status CheckExtent() const;
   Status CheckDocuments() const;
+  int64_t TokensBefore(int64_t sequence) const;
   // Offset of a sequence in the .bin.
   int64_t byte_offset(int64_t sequence) const;
   Status Lost(const std::string& path, const MappedFile& file) const;
@@ -101,7 +105,6 @@ class IndexedDataset {
   std::string idx_path_;
   std::string bin_path_;
   base::FileOpener open_;
-  std::string idx_digest_;
   std::string idx_sample_;  // SampledDigest
   std::string bin_digest_;
   MappedFile idx_;
@@ -109,9 +112,7 @@ class IndexedDataset {
   TokenType token_type_ = TokenType::kU16;
   int64_t num_sequences_ = 0;
   int64_t num_document_entries_ = 0;
-  int64_t num_tokens_ = 0;
-  int32_t max_length_ = 0;
-  bool spaced_by_8_ = true;  // sequences begin where they would with ids of 8 bytes
+  IdxScan scan_;
   // Pointers into idx_. They are not aligned, because the header has 34 bytes, so values are loaded
   // with memcpy.
   const std::byte* lengths_ = nullptr;    // i32 [num_sequences]

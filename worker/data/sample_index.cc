@@ -32,7 +32,7 @@ T LoadAt(const std::byte* base, int64_t index) {
 template <class T>
 class Batched {
  public:
-  explicit Batched(IndexSink* sink) : sink_(sink) { buffer_.reserve(kValues); }
+  explicit Batched(ImageSink* sink) : sink_(sink) { buffer_.reserve(kValues); }
   Status Put(T value) {
     buffer_.push_back(value);
     return buffer_.size() < kValues ? OkStatus() : Flush();
@@ -45,12 +45,12 @@ class Batched {
 
  private:
   static constexpr size_t kValues = size_t{1} << 16;
-  IndexSink* const sink_;
+  ImageSink* const sink_;
   std::vector<T> buffer_;
 };
 
 // Appends zeros up to the next array's offset.
-Status Pad(int64_t from, int64_t to, IndexSink* sink) {
+Status Pad(int64_t from, int64_t to, ImageSink* sink) {
   const char zeros[kAlignment] = {};
   CHECK(to >= from && to - from < kAlignment) << from << " to " << to;
   return sink->Append(zeros, static_cast<size_t>(to - from));
@@ -82,7 +82,7 @@ std::vector<int32_t> BuildDocuments(const IndexRequest& request, const IndexPlan
 // sample begins.
 template <class T>
 Status WriteStarts(const IndexedDataset& data, std::span<const int32_t> documents,
-                   const IndexRequest& request, int64_t samples, IndexSink* sink) {
+                   const IndexRequest& request, int64_t samples, ImageSink* sink) {
   Batched<T> out(sink);
   int64_t position = 0;
   int64_t offset = 0;  // in what the range has of the sequence
@@ -116,7 +116,7 @@ Status WriteStarts(const IndexedDataset& data, std::span<const int32_t> document
 }
 
 template <class T>
-Status WriteShuffle(const IndexPlan& plan, ShuffleStream* stream, IndexSink* sink) {
+Status WriteShuffle(const IndexPlan& plan, ShuffleStream* stream, ImageSink* sink) {
   std::vector<T> order(static_cast<size_t>(plan.samples));
   std::iota(order.begin(), order.end(), T{0});
   const std::span<T> all(order);
@@ -131,7 +131,7 @@ Status WriteShuffle(const IndexPlan& plan, ShuffleStream* stream, IndexSink* sin
 }
 
 // Collects the image in memory.
-class StringSink final : public IndexSink {
+class StringSink final : public ImageSink {
  public:
   explicit StringSink(int64_t bytes) { image_.reserve(static_cast<size_t>(bytes)); }
   Status Append(const void* data, size_t bytes) override {
@@ -208,7 +208,7 @@ IndexLayout MakeIndexLayout(const IndexRequest& request, const IndexPlan& plan) 
 }
 
 Status BuildIndex(const IndexedDataset& data, const IndexRequest& request, const IndexPlan& plan,
-                  IndexSink* sink) {
+                  ImageSink* sink) {
   CHECK_LE(request.range.end, data.num_sequences());
   if (request.range.end > std::numeric_limits<int32_t>::max()) {
     return base::InvalidArgument("{}.idx: {} sequences; the document index holds 2^31 - 1 at most",

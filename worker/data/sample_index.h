@@ -1,7 +1,7 @@
 // Which tokens form sample i: Megatron's document, sample and shuffle indices for one split of a
 // data set (docs/design/megatron-compat.md#sample-order; megatron/core/datasets/gpt_dataset.py,
 // _build_document_sample_shuffle_indices).
-// PlanIndex is pure arithmetic, BuildIndex writes the three arrays as one image (FORMAT.md, "index
+// PlanIndex is pure arithmetic, BuildIndex writes the three arrays as one image (FORMAT.md, "data
 // cache"), SampleIndex reads it. The unit that is shuffled and concatenated is the *sequence* of
 // the .idx; "document index" is Megatron's name for the order of sequences.
 #pragma once
@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "common/base/status.h"
+#include "worker/data/cache_file.h"
 #include "worker/data/indexed_dataset.h"
 #include "worker/data/split.h"
 
@@ -64,18 +65,11 @@ struct IndexLayout {
 };
 IndexLayout MakeIndexLayout(const IndexRequest& request, const IndexPlan& plan);
 
-// Receives the image from front to back. An error ends the build and is returned by BuildIndex.
-class IndexSink {
- public:
-  virtual ~IndexSink() = default;
-  virtual Status Append(const void* data, size_t bytes) = 0;
-};
-
 // Writes the image of the three arrays to `sink`. Peak memory: 4 bytes per position, or 4 (wide: 8)
 // per sample, whichever is more; the sample index is streamed. kInvalidArgument if the split has
 // sequences beyond 2^31 - 1.
 Status BuildIndex(const IndexedDataset& data, const IndexRequest& request, const IndexPlan& plan,
-                  IndexSink* sink);
+                  ImageSink* sink);
 
 // The three arrays, in memory or in a mapped cache file; owns their storage. Immutable and
 // thread-safe. Arguments are CHECKed.

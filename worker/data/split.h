@@ -49,7 +49,7 @@ inline TokenSpan SpanOf(const SequenceRange& range, int64_t sequence, int64_t le
     span.end = std::max(span.begin, length - range.skip_back);
   return span;
 }
-// Tokens of a range. Takes O(end - begin).
+// Tokens of a range; looks at few lengths (IndexedDataset::CountTokens).
 int64_t CountTokens(const IndexedDataset& data, const SequenceRange& range);
 
 // Parses "969,30,1" to shares that sum to 1. Up to three non-negative numbers; missing ones are 0.

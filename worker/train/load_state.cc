@@ -205,7 +205,9 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
   ASSIGN_OR_RETURN(const spec::Course course,
                    CourseFrom(manifest, *args.job, saved.samples_asked, scalars));
   ASSIGN_OR_RETURN(const data::IndexRecord opened, args.data(course));
-  RETURN_IF_ERROR(data::CheckSameOrder(saved, opened, args.job->data().allow_changed()));
+  RETURN_IF_ERROR(data::CheckSameOrder(
+      saved, opened,
+      {.files = args.job->data().allow_changed(), .blend = args.job->data().allow_new_blend()}));
   std::set<std::string> fresh;
   RETURN_IF_ERROR(LoadSlices(args, manifest, StoredSlices(args.engine->store(), manifest, &fresh)));
   if (!fresh.empty()) {

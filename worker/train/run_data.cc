@@ -60,7 +60,8 @@ StatusOr<data::DataSourceArgs> SourceArgs(const RunDataArgs& args,
   out.seq_length = job.model().seq_length();
   out.vocab_size = job.model().vocab_size();
   out.seed = static_cast<int64_t>(spec::DataSeed(job));
-  ASSIGN_OR_RETURN(out.cache_dir, CacheFolder(args));
+  ASSIGN_OR_RETURN(out.cache.folder, CacheFolder(args));
+  out.cache.owner = fmt::format("{}/{}", job.namespace_(), job.name());
   out.train_samples = args.course.samples;
   out.allow_changed = job.data().allow_changed();
   if (job.data().eod_mask_loss()) {

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/base/files.h"
 #include "tests/client/fake_coordinator.h"
@@ -119,6 +120,9 @@ TEST_F(TokenizerVerbsTest, TrainRefusesWhatCannotBe) {
   EXPECT_THAT(Refused(train({"--input", text})), HasSubstr("exists already"));
   const Ran inspected = Tokenizer({"inspect", "--tokenizer", output});
   EXPECT_THAT(inspected.out, HasSubstr("<|endoftext|>"));
+  const auto tree =
+      nlohmann::json::parse(Tokenizer({"inspect", "--tokenizer", output, "-o", "json"}).out);
+  EXPECT_EQ(tree.size(), 4U) << tree;  // docs/schemas/tokenizer.json
 }
 
 // Ids of u16, of one document after the other.

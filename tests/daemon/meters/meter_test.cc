@@ -1,5 +1,6 @@
 // What /metrics shows of a coordinator: the table of METRICS.md, values, budgets, and series that
 // go.
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -176,11 +177,15 @@ TEST_F(MeterTest, AJobsValues) {
   ReportEvaluation(worker, job);
   shown = Scrape();
   EXPECT_EQ(Value(shown, "mt_validation_loss", ""), 3);
-  EXPECT_EQ(shown.Count("mt_validation_bits_per_byte"), 0) << "the tokenizer may not know bytes";
+  EXPECT_EQ(shown.Count("mt_validation_bpb"), 0) << "the tokenizer may not know bytes";
   ReportEvaluation(worker, job, 20.5, 1.25);
   shown = Scrape();
   EXPECT_EQ(Value(shown, "mt_validation_perplexity", ""), 20.5);
-  EXPECT_EQ(Value(shown, "mt_validation_bits_per_byte", ""), 1.25);
+  EXPECT_EQ(Value(shown, "mt_validation_bpb", ""), 1.25);
+  ReportEvaluation(worker, job);
+  shown = Scrape();
+  EXPECT_TRUE(std::isnan(Value(shown, "mt_validation_perplexity", ""))) << "not the one before's";
+  EXPECT_TRUE(std::isnan(Value(shown, "mt_validation_bpb", "")));
   EXPECT_EQ(Value(shown, "mt_job_step", ""), 10);
   EXPECT_EQ(Value(shown, "mt_train_loss", ""), 2.5);
   EXPECT_EQ(Value(shown, "mt_job_tokens_total", ""), 1'000);

@@ -135,7 +135,7 @@ TEST_F(BlendLoaderTest, StoppedTwiceItsIdsAreThoseOfTheUninterruptedRun) {
       first = end;
     }
     EXPECT_TRUE(parts == whole);
-    args_.cache_dir = dir_.Path("cache");
+    args_.cache = {.folder = dir_.Path("cache"), .owner = "default/blend"};
   }
 }
 

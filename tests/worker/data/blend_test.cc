@@ -160,6 +160,41 @@ TEST_F(BlendTest, AnotherBlendIsNotTheCheckpointsOrder) {
   EXPECT_THAT(told(), HasSubstr("data sets of the blend: checkpoint '2', this run '0'"));
 }
 
+// Weights, data sets, their number, and a blend of what was one; not what is no matter of blends.
+TEST_F(BlendTest, AnotherBlendIsTakenOnPurpose) {
+  const IndexRecord saved = OpenDataSource(args_)->train->record();
+  const auto same = [&](const IndexRecord& before, bool files = false) {
+    return CheckSameOrder(before, OpenDataSource(args_)->train->record(),
+                          {.files = files, .blend = true});
+  };
+  EXPECT_TRUE(same(saved).ok());
+  args_.path[0].weight = 1;
+  EXPECT_TRUE(same(saved).ok()) << same(saved);
+  EXPECT_THAT(base::Message(CheckSameOrder(saved, OpenDataSource(args_)->train->record())),
+              HasSubstr("is gone on with on purpose with data.allow_new_blend"));
+  EXPECT_FALSE(CheckSameOrder(saved, OpenDataSource(args_)->train->record(), {.files = true}).ok());
+  Write("c", 70, 5'000);
+  args_.path.push_back({dir_.Path("c"), 2});
+  EXPECT_TRUE(same(saved).ok()) << same(saved);
+  std::swap(args_.path[0], args_.path[2]);
+  EXPECT_TRUE(same(saved, /*files=*/true).ok());
+  args_.path.resize(1);
+  args_.path[0].weight.reset();
+  EXPECT_TRUE(same(saved).ok()) << "one data set instead of a blend: " << same(saved);
+  const IndexRecord single = OpenDataSource(args_)->train->record();
+  args_.path = {{dir_.Path("a"), 3}, {dir_.Path("b"), 1}};
+  EXPECT_TRUE(same(single).ok()) << "and a blend instead of one: " << same(single);
+  args_.seed = 4;
+  EXPECT_THAT(base::Message(same(saved)), HasSubstr("data.seed: checkpoint '3', this run '4'"));
+  args_.seed = 3;
+  args_.train_samples = 500;
+  EXPECT_THAT(base::Message(same(saved)), HasSubstr("samples asked: checkpoint '400'"));
+  // Of runs without a blend it allows nothing.
+  args_.train_samples = 400;
+  args_.path = {{dir_.Path("b"), std::nullopt}};
+  EXPECT_FALSE(same(single).ok());
+}
+
 TEST_F(BlendTest, NoLossBehindTheTokenThatEndsDocuments) {
   args_.no_loss_behind = 17;  // the eighth of the second sequence
   const auto source = OpenDataSource(args_);

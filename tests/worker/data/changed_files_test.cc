@@ -247,11 +247,10 @@ TEST(AllowChangedTest, OtherFilesAreTakenOtherOrdersAreNot) {
   const Status refused = CheckSameOrder(saved, current);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
   EXPECT_THAT(base::Message(refused), HasSubstr("data.allow_changed"));
-  EXPECT_THAT(
-      LogOf([&] { EXPECT_TRUE(CheckSameOrder(saved, current, /*allow_changed=*/true).ok()); }),
-      AllOf(HasSubstr("data.allow_changed"), HasSubstr("checkpoint 'cc', this run 'dd'")));
+  EXPECT_THAT(LogOf([&] { EXPECT_TRUE(CheckSameOrder(saved, current, {.files = true}).ok()); }),
+              AllOf(HasSubstr("data.allow_changed"), HasSubstr("checkpoint 'cc', this run 'dd'")));
   current.samples_asked = 101;
-  EXPECT_FALSE(CheckSameOrder(saved, current, /*allow_changed=*/true).ok());
+  EXPECT_FALSE(CheckSameOrder(saved, current, {.files = true}).ok());
 }
 
 }  // namespace

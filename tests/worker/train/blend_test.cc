@@ -75,6 +75,20 @@ TEST_F(BlendRunTest, AnotherBlendIsRefusedByName) {
   EXPECT_TRUE(weights[0].result.status.ok()) << weights[0].result.status;
 }
 
+// On purpose it is taken, and known to the next checkpoint: later starts need no consent.
+TEST_F(BlendRunTest, AnotherBlendIsGoneOnWithOnPurpose) {
+  ASSERT_TRUE(Run({"training.exit_at_iter=3"})[0].result.status.ok());
+  const std::string other = "data.path=[0.5, news, 0.2, books, 0.3, code]";
+  const auto taken = Run({other, "data.allow_new_blend=true", "training.exit_at_iter=6"});
+  ASSERT_TRUE(taken[0].result.status.ok()) << taken[0].result.status;
+  EXPECT_EQ(taken[0].seen.steps.size(), 3U) << "from the checkpoint's step on";
+  EXPECT_EQ(FactOf(6, "data.train.weights"), "0.5,0.2,0.3");
+  const auto on = Run({other});
+  EXPECT_TRUE(on[0].result.status.ok()) << on[0].result.status;
+  EXPECT_EQ(on[0].seen.steps.size(), 14U);
+  EXPECT_EQ(FactOf(20, "data.train.consumed"), "80,32,48");
+}
+
 TEST_F(BlendRunTest, AFileListsTheDataSets) {
   const auto listed = Run({"training.exit_at_iter=4"});
   const std::string list = base::JoinPath(dir_.path(), "data/mix.txt");

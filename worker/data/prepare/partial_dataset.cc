@@ -92,6 +92,12 @@ Status PartialDataset::Load() {
   if (!record.ok()) {
     return base::FailedPrecondition("{}: {}; {}", path, base::Message(record.status()), kRestart);
   }
+  // Who was asked and says something else has answered.
+  const bool same = args_.resumable && record->made_of == args_.made_of;
+  if (record->phase == Phase::kConsent && !same) {
+    ::unlink(path.c_str());
+    return OkStatus();
+  }
   if (record->made_of.options != args_.made_of.options) {
     return base::FailedPrecondition(
         "{}: a run that was interrupted here had other options ({}; these are {}): give the same "
@@ -186,10 +192,19 @@ Status PartialDataset::BeginReorder() {
   return WriteRecord();
 }
 
+Status PartialDataset::AwaitConsent() {
+  if (record_.phase == Phase::kConsent) return OkStatus();
+  RETURN_IF_ERROR(StopKeeper());
+  RETURN_IF_ERROR(bin_.Sync());
+  RETURN_IF_ERROR(lengths_.Sync());
+  record_.phase = Phase::kConsent;
+  return WriteRecord();
+}
+
 Status PartialDataset::Reorder(const std::function<int64_t(int64_t)>& order,
                                const std::function<bool(int64_t bytes)>& progress) {
   if (record_.reordered || record_.phase == Phase::kPublish) return OkStatus();
-  if (record_.phase == Phase::kEncode) RETURN_IF_ERROR(BeginReorder());
+  if (record_.phase != Phase::kReorder) RETURN_IF_ERROR(BeginReorder());
   RETURN_IF_ERROR(PlaceDocuments(order, progress));
   record_.reordered = true;
   return OkStatus();

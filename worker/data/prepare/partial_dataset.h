@@ -29,8 +29,9 @@ class PartialDataset {
     bool restart = false;   // likewise, once
     int64_t record_every_bytes = 0;
   };
-  // Opens what an earlier run has left, or begins anew. kFailedPrecondition where that run was
-  // another one (its inputs or options), or one is at work.
+  // Opens what an earlier run has left, or begins anew, also where another run waits for consent.
+  // kFailedPrecondition where another run (its inputs or options) was interrupted, or one is at
+  // work.
   static StatusOr<std::unique_ptr<PartialDataset>> Open(const Args& args);
   // Keeps what is there, recorded as far as it goes.
   ~PartialDataset();
@@ -54,6 +55,8 @@ class PartialDataset {
   // over all of them, which resumes too. `progress` gets the bytes done; false cancels.
   Status Reorder(const std::function<int64_t(int64_t)>& order,
                  const std::function<bool(int64_t bytes)>& progress);
+  // All has been added, and stays for a run that says it is meant. Not where nothing is recorded.
+  Status AwaitConsent();
   // Composes the .idx and moves both files into place; nothing else of this object is left.
   Status Publish();
   // Removes everything.

@@ -16,6 +16,12 @@
 #include "worker/data/tokenizer/unicode.h"
 
 namespace mt::data {
+
+constinit const std::string_view kOneDocument =
+    "all text is one document, which data.split divides by tokens alone: --separator TEXT ends a "
+    "document at each line TEXT, --jsonl-key KEY takes one of each line of JSON, each --input file "
+    "is one; --allow-one-document takes it as it is, for jobs with data.split_by: tokens";
+
 namespace {
 
 // The record and what a run that was killed while it wrote one has left of its draft.
@@ -113,6 +119,12 @@ class Conversion {
   StatusOr<PrepareStats> Run() {
     RETURN_IF_ERROR(Open());
     const Status status = Make();
+    if (absl::IsInvalidArgument(status) && data_->record().phase == Phase::kConsent) {
+      return base::InvalidArgument(
+          "{}; its tokens are kept: the same command with --allow-one-document publishes them at "
+          "once, another one for this output begins anew",
+          base::Message(status));
+    }
     if (!status.ok()) {
       const bool kept = !absl::IsInvalidArgument(status) && !absl::IsDataLoss(status) &&
                         !inputs_.has_standard_input && data_->record().tokens > 0;
@@ -159,10 +171,13 @@ class Conversion {
       return base::InvalidArgument("the {} input files hold no text (first: {})",
                                    inputs_.paths.size(), inputs_.paths.front());
     }
-    // What is being moved into place was asked for as it is.
+    // What is being put in another order or moved into place was asked for as it is.
+    const bool asked = record.phase == Phase::kReorder || record.phase == Phase::kPublish;
     const bool one = record.documents - record.empty_documents == 1;
-    if (args_.refuse_one_document && one && record.phase != Phase::kPublish)
+    if (args_.refuse_one_document && one && !asked) {
+      if (!inputs_.has_standard_input) RETURN_IF_ERROR(data_->AwaitConsent());
       return base::InvalidArgument("{}", kOneDocument);
+    }
     if (args_.shuffle_documents && record.phase != Phase::kPublish) {
       const DocumentOrder order(record.documents, args_.seed, args_.most_listed_documents);
       RETURN_IF_ERROR(data_->Reorder([&](int64_t place) { return order.At(place); },

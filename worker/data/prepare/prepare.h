@@ -58,10 +58,7 @@ struct PrepareArgs {
 };
 
 // Why one document in all is seldom meant, and what to do.
-inline constexpr std::string_view kOneDocument =
-    "all text is one document, which data.split divides by tokens alone: --separator TEXT ends a "
-    "document at each line TEXT, --jsonl-key KEY takes one of each line of JSON, each --input file "
-    "is one; --allow-one-document takes it as it is, for jobs with data.split_by: tokens";
+extern const std::string_view kOneDocument;
 
 // Statistics of the finished conversion.
 struct PrepareStats {
@@ -75,10 +72,12 @@ struct PrepareStats {
 };
 
 // Runs the conversion; blocks until it is done. What is under the output's name changes only at the
-// end. After a failure of the disk, a kill or a cancellation the same call goes on; after others
-// nothing is left. kInvalidArgument for inconsistent arguments, input without text and malformed
-// JSON (with file:line); kAlreadyExists as above; kFailedPrecondition where an interrupted run of
-// other inputs or options has left its files; else errors of the files.
+// end. After a failure of the disk, a kill or a cancellation the same call goes on; after a refusal
+// of one document the same call without refuse_one_document does, from the end of the encoding, and
+// any other begins anew; after others nothing is left. kInvalidArgument for inconsistent arguments,
+// input without text and malformed JSON (with file:line); kAlreadyExists as above;
+// kFailedPrecondition where an interrupted run of other inputs or options has left its files; else
+// errors of the files.
 StatusOr<PrepareStats> Prepare(const PrepareArgs& args);
 
 }  // namespace mt::data

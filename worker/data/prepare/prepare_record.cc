@@ -60,7 +60,7 @@ StatusOr<PrepareRecord> ParseRecord(std::string_view text) {
     sound = whole(in.at("version")) == kVersion;
     record.made_of = {in.at("options").get<std::string>(), in.at("inputs").get<std::string>()};
     const int64_t phase = whole(in.at("phase"));
-    sound = sound && phase >= 0 && phase <= 2;
+    sound = sound && phase >= 0 && phase <= 3;
     record.phase = sound ? static_cast<PrepareRecord::Phase>(phase) : PrepareRecord::Phase::kEncode;
     record.position.open = in.at("open").get<bool>();
     record.position.mid_line = in.at("mid_line").get<bool>();

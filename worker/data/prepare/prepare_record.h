@@ -20,7 +20,8 @@ struct MadeOf {
 
 struct PrepareRecord {
   // The values are persistent.
-  enum class Phase { kEncode = 0, kReorder = 1, kPublish = 2 };
+  // kConsent: all was encoded, and is one document, which nobody has said is meant.
+  enum class Phase { kEncode = 0, kReorder = 1, kPublish = 2, kConsent = 3 };
 
   MadeOf made_of{};
   Phase phase = Phase::kEncode;

@@ -12,8 +12,7 @@
 
 namespace mt::data {
 
-StatusOr<std::unique_ptr<RawWriter>> RawWriter::Create(const std::string& prefix, TokenType type,
-                                                       bool overwrite) {
+Status RawWriter::CheckFree(const std::string& prefix, bool overwrite) {
   for (const std::string_view ending : {".bin", ".idx"}) {
     const std::string path = prefix + std::string(ending);
     if (!overwrite && base::Exists(path)) {
@@ -22,6 +21,12 @@ StatusOr<std::unique_ptr<RawWriter>> RawWriter::Create(const std::string& prefix
                          path);
     }
   }
+  return OkStatus();
+}
+
+StatusOr<std::unique_ptr<RawWriter>> RawWriter::Create(const std::string& prefix, TokenType type,
+                                                       bool overwrite) {
+  RETURN_IF_ERROR(CheckFree(prefix, overwrite));
   const std::string folder = std::filesystem::path(prefix).parent_path().string();
   if (!folder.empty()) RETURN_IF_ERROR(base::MakeDirs(folder));
   std::unique_ptr<RawWriter> writer(new RawWriter(prefix, type));
@@ -51,8 +56,16 @@ Status RawWriter::EndSequence() {
   return OkStatus();
 }
 
-Status RawWriter::Finish(const std::optional<TokenizerRecord>& record) {
+Status RawWriter::EndTokens() {
   RETURN_IF_ERROR(bin_.Sync());
+  bin_bytes_ = bin_.bytes();
+  ended_ = true;
+  bin_ = OutputFile();
+  return OkStatus();
+}
+
+Status RawWriter::Finish(const std::optional<TokenizerRecord>& record) {
+  if (!ended_) RETURN_IF_ERROR(EndTokens());
   const IdxWriter::Shape shape = {
       .type = type_, .sequences = num_sequences(), .document_entries = num_documents() + 1};
   ASSIGN_OR_RETURN(IdxWriter idx, IdxWriter::Create(idx_path_, shape));

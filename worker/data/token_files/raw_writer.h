@@ -19,7 +19,9 @@ namespace mt::data {
 
 class RawWriter {
  public:
-  // Makes missing folders. kAlreadyExists if the pair is there and may not be replaced.
+  // kAlreadyExists if the pair is there and may not be replaced.
+  static Status CheckFree(const std::string& prefix, bool overwrite);
+  // CheckFree; makes missing folders.
   static StatusOr<std::unique_ptr<RawWriter>> Create(const std::string& prefix, TokenType type,
                                                      bool overwrite);
   RawWriter(const RawWriter&) = delete;
@@ -31,15 +33,16 @@ class RawWriter {
   // Ends it. kInvalidArgument if it has 2^31 tokens or more.
   Status EndSequence();
   void EndDocument() { documents_.push_back(num_sequences()); }
-  // Hands to the kernel what was appended: a disk that is full is told here at the latest.
-  Status Flush() { return bin_.Flush(); }
+  // Nothing is appended from here on: syncs the tokens, so that a disk that is full is told here at
+  // the latest, and closes their file, so that many writers may wait for each other to finish.
+  Status EndTokens();
   // Syncs both files and moves them into place. An old record of a tokenizer goes before they
   // appear and the new one comes after them, as prepare does.
   Status Finish(const std::optional<TokenizerRecord>& record);
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t num_documents() const { return static_cast<int64_t>(documents_.size()) - 1; }
-  int64_t num_tokens() const { return bin_.bytes() / SizeOf(type_); }
+  int64_t num_tokens() const { return (ended_ ? bin_bytes_ : bin_.bytes()) / SizeOf(type_); }
 
  private:
   RawWriter(std::string prefix, TokenType type) : prefix_(std::move(prefix)), type_(type) {}
@@ -47,6 +50,8 @@ class RawWriter {
   const std::string prefix_;
   const TokenType type_;
   OutputFile bin_;
+  bool ended_ = false;               // EndTokens was called
+  int64_t bin_bytes_ = 0;            // then
   std::string bin_path_, idx_path_;  // temporary
   int64_t sequence_begin_ = 0;       // token
   std::vector<int32_t> lengths_;

@@ -166,19 +166,19 @@ StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args) {
     std::error_code ignored;
     if (std::filesystem::equivalent(prefix + ".bin", args.input + ".bin", ignored))
       return base::InvalidArgument("{} would be read and written: choose another output", prefix);
+    RETURN_IF_ERROR(RawWriter::CheckFree(prefix, args.overwrite));
   }
-  // No part appears before the tokens of all are written.
+  // No part appears before the tokens of all are written. One file is open at a time, however many
+  // parts there are.
   std::vector<std::unique_ptr<RawWriter>> writers;
+  Counter counter(args.progress, input->num_tokens() * SizeOf(input->token_type()));
   for (size_t part = 0; part + 1 < ends.size(); ++part) {
     ASSIGN_OR_RETURN(auto writer, RawWriter::Create(fmt::format("{}_{}", args.output, part),
                                                     input->token_type(), args.overwrite));
-    writers.push_back(std::move(writer));
-  }
-  Counter counter(args.progress, input->num_tokens() * SizeOf(input->token_type()));
-  for (size_t part = 0; part < writers.size(); ++part) {
-    RETURN_IF_ERROR(CopyDocuments(*input, ends[part], ends[part + 1], writers[part].get(),
+    RETURN_IF_ERROR(CopyDocuments(*input, ends[part], ends[part + 1], writer.get(),
                                   [&](int64_t bytes) { counter.Add(bytes); }));
-    RETURN_IF_ERROR(writers[part]->Flush());
+    RETURN_IF_ERROR(writer->EndTokens());
+    writers.push_back(std::move(writer));
   }
   std::vector<WrittenDataset> parts;
   for (size_t part = 0; part < writers.size(); ++part) {

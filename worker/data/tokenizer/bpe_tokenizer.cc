@@ -8,6 +8,7 @@
 
 #include "common/base/plain_text.h"
 #include "worker/data/tokenizer/fast_splitters.h"
+#include "worker/data/tokenizer/nfc.h"
 #include "worker/data/tokenizer/splitter.h"
 #include "worker/data/tokenizer/unicode.h"
 
@@ -29,6 +30,7 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<std::string> texts;  // by id: what it decodes to
     int32_t eod;
     Cuts cuts;
+    bool nfc;
   };
   explicit BpeTokenizer(Args args) : args_(std::move(args)) {}
 
@@ -64,13 +66,30 @@ class BpeTokenizer final : public Tokenizer {
 
  private:
   Status EncodeText(std::string_view text, BpeScratch* scratch, std::vector<int32_t>* ids) const {
-    const auto last = [&](std::string_view part, int32_t id) -> Status {
-      if (id == AddedTokens::kText) return EncodeRuns(text, part, scratch, ids);
+    return args_.added.as_is.Split(text, [&](std::string_view part, int32_t id) -> Status {
+      if (id == AddedTokens::kText) return EncodePart(text, part, scratch, ids);
       ids->push_back(id);
       return OkStatus();
-    };
-    return args_.added.as_is.Split(text, [&](std::string_view part, int32_t id) -> Status {
-      if (id == AddedTokens::kText) return args_.added.normalized.Split(part, last);
+    });
+  }
+
+  // `part` is one of `text`.
+  Status EncodePart(std::string_view text, std::string_view part, BpeScratch* scratch,
+                    std::vector<int32_t>* ids) const {
+    if (!args_.nfc || IsSurelyNfc(part)) return EncodeNormalized(text, part, scratch, ids);
+    const int64_t offset = part.data() - text.data();
+    const StatusOr<std::string> changed = Nfc(part);
+    if (!changed.ok()) return Moved(changed.status(), offset);
+    const Status encoded = EncodeNormalized(*changed, *changed, scratch, ids);
+    // What was changed has no offsets of the text; the begin of the part is the nearest.
+    return encoded.ok() ? encoded
+                        : ErrorAt(offset, "in the text from there, " + base::Message(encoded));
+  }
+
+  Status EncodeNormalized(std::string_view text, std::string_view part, BpeScratch* scratch,
+                          std::vector<int32_t>* ids) const {
+    return args_.added.normalized.Split(part, [&](std::string_view left, int32_t id) -> Status {
+      if (id == AddedTokens::kText) return EncodeRuns(text, left, scratch, ids);
       ids->push_back(id);
       return OkStatus();
     });
@@ -108,9 +127,17 @@ class BpeTokenizer final : public Tokenizer {
   mutable BpeScratchPool pool_;
 };
 
+// Whether text in which NFC finds this token has it as it is: some characters become these ones.
+bool IsAsNfcFoundIt(std::string_view token) {
+  return std::ranges::all_of(token, [](char c) {
+    return (static_cast<unsigned char>(c) & 0x80U) == 0 && c != 'K' && c != ';' && c != '`';
+  });
+}
+
 // Where the ids of the parts are those of the whole. Digits that are split off by themselves leave
 // the places between words as they are. White space beside a cut is a single space behind it or a
-// single line end before it, so what a token takes of it, or sees of its neighbours, is a text.
+// single line end before it, so what a token takes of it, or sees of its neighbours, is a text. NFC
+// joins nothing to a space or to a line end.
 Cuts CutsOf(const BpeParts& parts) {
   bool words = false;
   for (const std::string& pattern : parts.patterns) {
@@ -125,7 +152,11 @@ Cuts CutsOf(const BpeParts& parts) {
     const std::string& text = token.text;
     // A cut that hides a neighbour; what else it hides is no character of a word.
     if (token.single_word && (text.starts_with(' ') || text.ends_with('\n'))) return {};
-    if (text.find_first_of(" \n") != std::string::npos) cuts.whole.push_back(text);
+    const bool spaces = text.find_first_of(" \n") != std::string::npos;
+    if (parts.nfc && token.normalized && (spaces || token.lstrip || token.rstrip) &&
+        !IsAsNfcFoundIt(text))
+      return {};
+    if (spaces) cuts.whole.push_back(text);
     if (token.lstrip) cuts.whole.push_back("\n" + text);
     if (token.rstrip) cuts.whole.push_back(text + " ");
   }
@@ -203,6 +234,11 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(BpeParts parts) {
   if (parts.text) return MakeTextTokenizer(std::move(parts));
   ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(parts));
   ASSIGN_OR_RETURN(const int32_t eod, FindEod(parts));
+  for (NamedToken& token : parts.named) {
+    if (!parts.nfc || !token.normalized) continue;
+    ASSIGN_OR_RETURN(token.text, Nfc(token.text));
+    texts[static_cast<size_t>(token.id)] = token.text;
+  }
   ASSIGN_OR_RETURN(Splitter splitter, Splitter::Create(parts.patterns));
   ASSIGN_OR_RETURN(AddedPasses added, AddedPassesOf(parts.named));
   Cuts cuts = CutsOf(parts);
@@ -214,7 +250,8 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeBpeTokenizer(BpeParts parts) {
                                                            .added = std::move(added),
                                                            .texts = std::move(texts),
                                                            .eod = eod,
-                                                           .cuts = std::move(cuts)});
+                                                           .cuts = std::move(cuts),
+                                                           .nfc = parts.nfc});
 }
 
 }  // namespace mt::data

@@ -1,6 +1,6 @@
 // A byte-level tokenizer: added tokens, a splitter, and byte-pair encoding of the pieces. Decoding
 // gives back the bytes that were encoded, whatever they are, but for white space that added tokens
-// with lstrip or rstrip take.
+// with lstrip or rstrip take, and for what `nfc` makes of them.
 #pragma once
 
 #include <memory>
@@ -35,6 +35,7 @@ struct BpeParts {
   std::string digest{};  // of the files
   BpeTables tables{};
   std::vector<std::string> patterns{};
+  bool nfc = false;  // text between the tokens that are not normalized is brought to NFC first
   std::vector<NamedToken> named{};
   std::string eod{};  // text of the end-of-document token; empty: the first usual one there is
   std::optional<TextRules> text{};  // a tokenizer of characters, not of bytes: tokens are texts

@@ -40,9 +40,9 @@ std::string ComponentType(const json& component) {
 Status NotSupported(std::string_view component, std::string_view what) {
   return base::InvalidArgument(
       "{}: {} is not supported; supported: byte-level BPE (pre_tokenizer ByteLevel, Split and "
-      "Digits, decoder ByteLevel) without a normalizer, and BPE over characters (normalizer "
-      "Prepend "
-      "and Replace, pre_tokenizer Metaspace, decoder Replace, ByteFallback, Fuse, Strip and "
+      "Digits, decoder ByteLevel) without a normalizer or with NFC, and BPE over characters "
+      "(normalizer Prepend and Replace, pre_tokenizer Metaspace, decoder Replace, ByteFallback, "
+      "Fuse, Strip and "
       "Metaspace)",
       component, what);
 }
@@ -284,9 +284,13 @@ bool HasByteLevel(const json& pre_tokenizer) {
          });
 }
 
-Status CheckNoNormalizer(const json& normalizer) {
+StatusOr<bool> ReadNfc(const json& normalizer) {
   ASSIGN_OR_RETURN(const auto list, Steps("normalizer", normalizer, "normalizers"));
-  return list.empty() ? OkStatus() : NotSupported("normalizer", ComponentType(*list.front()));
+  for (const json* const step : list) {
+    const std::string type = ComponentType(*step);
+    if (type != "NFC") return NotSupported("normalizer", type);
+  }
+  return !list.empty();
 }
 
 StatusOr<std::vector<std::string>> ReadSplits(const json& pre_tokenizer) {

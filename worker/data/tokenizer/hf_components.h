@@ -24,8 +24,9 @@ Status NotSupported(std::string_view component, std::string_view what);
 
 // Whether text becomes bytes: ByteLevel is the pre_tokenizer, or in its Sequence.
 bool HasByteLevel(const nlohmann::json& pre_tokenizer);
-// kInvalidArgument for a normalizer that does anything: a Sequence of nothing does not.
-Status CheckNoNormalizer(const nlohmann::json& normalizer);
+// Whether the normalizer of a byte-level file is NFC; a Sequence of nothing is none.
+// kInvalidArgument for others.
+StatusOr<bool> ReadNfc(const nlohmann::json& normalizer);
 
 // The patterns that text is split by before it becomes bytes.
 StatusOr<std::vector<std::string>> ReadSplits(const nlohmann::json& pre_tokenizer);

@@ -115,7 +115,7 @@ Status ReadComponents(const json& root, BpeParts* parts) {
   }
   if (JsonFlag(model, "byte_fallback", false))
     return NotSupported("model", "byte_fallback with ByteLevel");
-  RETURN_IF_ERROR(CheckNoNormalizer(JsonMember(root, "normalizer")));
+  ASSIGN_OR_RETURN(parts->nfc, ReadNfc(JsonMember(root, "normalizer")));
   ASSIGN_OR_RETURN(parts->patterns, ReadSplits(pre_tokenizer));
   const std::string decoder = ComponentType(JsonMember(root, "decoder"));
   return decoder == "ByteLevel" ? OkStatus() : NotSupported("decoder", decoder);

@@ -16,7 +16,8 @@ namespace mt::data {
 StatusOr<BpeParts> ParseHfFile(std::string_view text);
 
 // The text of a tokenizer.json that ParseHfFile reads as `parts`, and the library alike, byte for
-// byte as that saves it. `parts` have one pattern; an id without a token is that of a named one.
+// byte as that saves it. `parts` have one pattern and no NFC; an id without a token is that of a
+// named one.
 std::string HfFileText(const BpeParts& parts);
 
 }  // namespace mt::data

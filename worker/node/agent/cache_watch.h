@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -15,11 +16,15 @@ namespace mt::node {
 struct CacheTrim {
   int64_t removed = 0;
   int64_t left = 0;
+  // By the name in the files of who made them, "namespace/job"; "" where a file has none.
+  std::map<std::string, int64_t> removed_of{};
+  std::map<std::string, int64_t> left_of{};
 };
 
-// Once, now. Only files that our caches write are counted and removed: sample indices (*.mtindex,
-// worker/data/FORMAT.md), used when they were last modified, and their temporary files
-// (*.mtindex.tmp.*) that are a day old. What cannot be removed is logged and counts as left.
+// Once, now. Only files that our caches write are counted and removed: those of the data cache
+// (*.mtindex, worker/data/FORMAT.md), used when they were last modified, and their temporary files
+// (*.mtindex.tmp.*) that are a day old. What cannot be removed is logged and counts as left. Where
+// something was removed a line of the log says whose it was and whose is left.
 CacheTrim TrimCache(const std::string& root, int64_t limit, std::filesystem::file_time_type now);
 
 class CacheWatch {

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "common/base/log.h"
 #include "common/spec/presets.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
@@ -63,39 +64,81 @@ StatusOr<std::vector<FoundRecord>> RecordsOf(const std::string& data_root, const
   return found;
 }
 
-// The one that tells the bytes of tokens, which those of earlier versions do not; `found` has one.
-const data::TokenizerRecord& FullestOf(const std::vector<FoundRecord>& found) {
+// What records of one tokenizer tell together: the first one's end of documents, and the bytes of
+// tokens, which those of earlier versions do not tell. nullopt: there is none.
+std::optional<data::TokenizerRecord> Together(const std::vector<FoundRecord>& found) {
+  if (found.empty()) return std::nullopt;
   const auto full = std::ranges::find_if(
       found, [](const FoundRecord& of) { return !of.record.token_bytes.empty(); });
-  return full == found.end() ? found.front().record : full->record;
+  data::TokenizerRecord known = full == found.end() ? found.front().record : full->record;
+  data::SetEod(found.front().record.eod, &known);
+  return known;
 }
 
 std::string EndText(const data::TokenizerRecord& record) {
   return record.eod == data::kNoEod ? "no id" : fmt::format("id {}", record.eod);
 }
 
-// OK where all data sets are of one tokenizer, its end-of-document token included, which `mtctl
-// data prepare --eod` chooses and the digest does not tell.
+// The first data set whose documents end with another token than those of the first of all, which
+// `mtctl data prepare --eod` chooses and the digest does not tell; nullptr: none.
+const FoundRecord* OtherEnd(const std::vector<FoundRecord>& found) {
+  const auto other = std::ranges::find_if(
+      found, [&](const FoundRecord& of) { return of.record.eod != found.front().record.eod; });
+  return other == found.end() ? nullptr : &*other;
+}
+
+// For a field that acts on one end-of-document token.
+Status CheckOneEnd(const std::vector<FoundRecord>& found, std::string_view field) {
+  const FoundRecord* const other = OtherEnd(found);
+  if (other == nullptr) return OkStatus();
+  const FoundRecord& first = found.front();
+  return base::FailedPrecondition(
+      "{}: documents end with {} in {} and with {} in {}, though {} made both, and it goes by one "
+      "token alone: prepare one of them anew with the --eod of the other, or leave {} out; a run "
+      "that has read both goes on as it did without {}, since ids without a record are taken as "
+      "they are",
+      field, EndText(first.record), first.prefix, EndText(other->record), other->prefix,
+      data::RecordText(first.record), field, data::RecordPath(other->prefix));
+}
+
+// OK where all data sets are of one tokenizer, whatever ends their documents.
 Status CheckOneTokenizer(const std::vector<FoundRecord>& found) {
   for (const FoundRecord& of : found) {
     const FoundRecord& first = found.front();
-    if (of.record == first.record) continue;
     data::TokenizerRecord same_end = of.record;
     same_end.eod = first.record.eod;
-    if (same_end == first.record) {
-      return base::FailedPrecondition(
-          "data: documents end with {} in {} and with {} in {}, though {} made both; a job's data "
-          "have one end-of-document token: prepare one of them anew with the --eod of the other; a "
-          "run that has read both goes on as it did without {}, since ids without a record are "
-          "taken as they are",
-          EndText(first.record), first.prefix, EndText(of.record), of.prefix,
-          data::RecordText(first.record), data::RecordPath(of.prefix));
-    }
+    if (same_end == first.record) continue;
     return base::FailedPrecondition(
         "data: the tokens of {} were made by {}, those of {} by {}; a job's data are of one "
         "tokenizer",
         first.prefix, data::RecordText(first.record), of.prefix, data::RecordText(of.record));
   }
+  return OkStatus();
+}
+
+// Of a job whose tokenizer takes part: ids are taken as they are, whatever made them.
+Status CheckAll(const std::vector<FoundRecord>& found, const JobSpec& job) {
+  RETURN_IF_ERROR(CheckOneTokenizer(found));
+  if (job.data().eod_mask_loss()) RETURN_IF_ERROR(CheckOneEnd(found, "data.eod_mask_loss"));
+  if (job.data().reset_positions()) RETURN_IF_ERROR(CheckOneEnd(found, "data.reset_positions"));
+  return OkStatus();
+}
+
+bool IsOfIds(const JobSpec& job) {
+  return job.data().tokenizer().type() == Data::Tokenizer::TYPE_NULL;
+}
+
+// Training needs no end-of-document token where no field goes by it, but the model learns two.
+Status SayOtherEnd(const std::string& data_root, const JobSpec& job) {
+  if (job.data().mock() || data_root.empty() || IsOfIds(job)) return OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<FoundRecord> found, RecordsOf(data_root, job));
+  const FoundRecord* const other = OtherEnd(found);
+  if (other == nullptr) return OkStatus();
+  log::Warn("data sets of one tokenizer end documents with different tokens",
+            {{"first", found.front().prefix},
+             {"eod", EndText(found.front().record)},
+             {"other", other->prefix},
+             {"other_eod", EndText(other->record)}});
   return OkStatus();
 }
 
@@ -119,30 +162,26 @@ StatusOr<data::TokenizerConfig> ConfigOf(const std::string& data_root, const Job
 
 StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
                                                                 const JobSpec& job) {
-  std::optional<data::TokenizerRecord> chosen;
-  if (job.data().mock() || data_root.empty()) return chosen;
+  if (job.data().mock() || data_root.empty()) return std::optional<data::TokenizerRecord>();
   ASSIGN_OR_RETURN(const std::vector<FoundRecord> found, RecordsOf(data_root, job));
+  const std::optional<data::TokenizerRecord> known = Together(found);
   if (job.data().tokenizer().has_type()) {
     ASSIGN_OR_RETURN(const data::TokenizerConfig config, ConfigOf(data_root, job));
-    const data::TokenizerRecord* known = found.empty() ? nullptr : &FullestOf(found);
-    const auto record = data::RecordOf(config, known);
+    const auto record = data::RecordOf(config, known ? &*known : nullptr);
     if (!record.ok()) return base::Annotate(record.status(), "data.tokenizer");
     for (const FoundRecord& of : found)
       RETURN_IF_ERROR(data::CheckSameTokenizer(of.record, *record, of.prefix));
-    // Ids are taken as they are, whatever made them.
-    if (record->type != TypeText(Data::Tokenizer::TYPE_NULL))
-      RETURN_IF_ERROR(CheckOneTokenizer(found));
-    chosen = *record;
-    return chosen;
+    if (!IsOfIds(job)) RETURN_IF_ERROR(CheckAll(found, job));
+    return std::optional<data::TokenizerRecord>(*record);
   }
-  RETURN_IF_ERROR(CheckOneTokenizer(found));
-  if (!found.empty()) chosen = FullestOf(found);
-  return chosen;
+  RETURN_IF_ERROR(CheckAll(found, job));
+  return known;
 }
 
 Status SettleVocabulary(const std::string& data_root, JobSpec* job) {
   ASSIGN_OR_RETURN(const std::optional<data::TokenizerRecord> record,
                    FindJobTokenizer(data_root, *job));
+  RETURN_IF_ERROR(SayOtherEnd(data_root, *job));
   // So that a checkpoint tells it; the others need files.
   if (record && record->type == TypeText(Data::Tokenizer::TYPE_BYTE))
     job->mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_BYTE);

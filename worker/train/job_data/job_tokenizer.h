@@ -16,13 +16,15 @@ namespace mt::train {
 
 // The record of the job's tokenizer, or else that of its data; nullopt where the job names none and
 // no data set has a record, or the data are mock. Reads files below data_root. kFailedPrecondition
-// where the data were made by another tokenizer than the job's, by several, or by one with several
-// end-of-document tokens; else errors of the files.
+// where the data were made by another tokenizer than the job's, by several, or, with
+// data.eod_mask_loss or data.reset_positions, by one with several end-of-document tokens (else
+// SettleVocabulary warns, and the record has that of the first data set); else errors of the files.
 StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
                                                                 const megatrain::v1::JobSpec& job);
 
 // Sets model.vocab_size where a completed job leaves it open: from FindJobTokenizer, else from the
-// preset. kInvalidArgument where nothing tells it, or the job's has no room for the tokenizer's.
+// preset. Warns where the data end documents in several ways. kInvalidArgument where nothing tells
+// it, or the job's has no room for the tokenizer's.
 Status SettleVocabulary(const std::string& data_root, megatrain::v1::JobSpec* job);
 
 }  // namespace mt::train

@@ -42,7 +42,7 @@ std::unique_ptr<Tokenizer> Odd(const std::vector<std::string_view>& patterns) {
 }
 
 // Tokens that take white space or look at their neighbours, in both passes.
-std::unique_ptr<Tokenizer> Taking(std::string_view pattern) {
+std::unique_ptr<Tokenizer> Taking(std::string_view pattern, bool nfc = false) {
   BpeParts parts = *ParseGpt2Files(Golden("gpt2_vocab.json"), Golden("gpt2_merges.txt"));
   parts.name = "hf";
   parts.patterns = {std::string(pattern)};
@@ -55,6 +55,7 @@ std::unique_ptr<Tokenizer> Taking(std::string_view pattern) {
                  {.text = "'S", .id = 906, .lstrip = true, .rstrip = true, .normalized = true},
                  {.text = "\n", .id = 907, .lstrip = true},
                  {.text = " a", .id = 908, .rstrip = true, .normalized = true}};
+  parts.nfc = nfc;
   return *MakeBpeTokenizer(std::move(parts));
 }
 
@@ -92,6 +93,8 @@ TEST(CutDocumentsTest, PartsHaveTheIdsOfTheWhole) {
   tokenizers.push_back(Odd({kLlama3Pattern, kGpt2Pattern}));
   tokenizers.push_back(Taking(kGpt2Pattern));
   tokenizers.push_back(Taking(kLlama3Pattern));
+  tokenizers.push_back(Taking(kGpt2Pattern, /*nfc=*/true));
+  tokenizers.push_back(Taking(kQwen2Pattern, /*nfc=*/true));
   std::mt19937 random(7);
   for (const auto& tokenizer : tokenizers) {
     EXPECT_EQ(tokenizer->cuts().rule, CutRule::kAfterWord);
@@ -200,13 +203,96 @@ TEST_F(CutFilesTest, APieceThatIsTooLongIsNamedByItsPlaceInTheFile) {
                                     words.size() - 1, kMaxPieceBytes + 6)));
 }
 
+// Of the byte tokenizer's name and ids, but that it can encode nothing.
+class SpentTokenizer final : public Tokenizer {
+ public:
+  explicit SpentTokenizer(const Tokenizer& of) : of_(of) {}
+  std::string_view name() const override { return of_.name(); }
+  int64_t vocab_size() const override { return of_.vocab_size(); }
+  int32_t eod() const override { return of_.eod(); }
+  Cuts cuts() const override { return of_.cuts(); }
+  Status Encode(std::string_view /*text*/, std::vector<int32_t>* /*ids*/) const override {
+    return base::DataLoss("encoded again");
+  }
+  StatusOr<std::string> Decode(std::span<const int32_t> ids) const override {
+    return of_.Decode(ids);
+  }
+
+ private:
+  const Tokenizer& of_;
+};
+
+// What was encoded before it was refused is published by the same command with its consent.
+TEST_F(CutFilesTest, ConsentToOneDocumentPublishesWhatIsKept) {
+  const auto bytes = *MakeTokenizer({.type = "byte"});
+  const SpentTokenizer spent(*bytes);
+  args_.rule = DocumentRule::kSeparator;
+  args_.separator = "%";
+  for (const bool shuffled : {false, true}) {
+    args_.shuffle_documents = shuffled;
+    args_.refuse_one_document = true;
+    args_.overwrite = true;
+    EXPECT_THAT(Refused(*bytes, "one text\n"), HasSubstr("; its tokens are kept"));
+    args_.tokenizer = &spent;
+    EXPECT_THAT(base::Message(Prepare(args_).status()), HasSubstr("; its tokens are kept"));
+    args_.refuse_one_document = false;
+    const auto stats = Prepare(args_);
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    EXPECT_TRUE(stats->resumed);
+    EXPECT_EQ(stats->documents, 1);
+    EXPECT_EQ(stats->tokens, 9);
+    EXPECT_THAT(dir_.Files(),
+                testing::ElementsAre("out.bin", "out.idx", "out.tokenizer.json", "text"));
+    std::filesystem::remove(dir_.Path("out.bin"));
+  }
+}
+
+// Once its documents are being shuffled, one was asked for: a run that goes on without saying so
+// again neither refuses it nor takes what is shuffled for what is encoded.
+TEST_F(CutFilesTest, ConsentHoldsForTheShuffleThatItBegan) {
+  const auto bytes = *MakeTokenizer({.type = "byte"});
+  std::string text, expected;
+  for (int i = 0; i < 1 << 18; ++i) text += std::to_string(i);
+  WriteText(args_.inputs[0], text + "\n%\n");
+  ASSERT_TRUE(AppendTokens(Ids(*bytes, text + "\n"), TokenType::kU16, &expected).ok());
+  args_.tokenizer = bytes.get();
+  args_.batch_bytes = 1 << 20;
+  args_.rule = DocumentRule::kSeparator;
+  args_.separator = "%";
+  args_.shuffle_documents = true;
+  args_.progress = [](const PrepareProgress& progress) { return !progress.shuffling; };
+  EXPECT_EQ(Prepare(args_).status().code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(base::Exists(dir_.Path("out.bin.reordered.partial")));
+  args_.progress = {};
+  args_.refuse_one_document = true;
+  const auto stats = Prepare(args_);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_TRUE(stats->resumed);
+  EXPECT_EQ(stats->documents, 1);
+  EXPECT_TRUE(ReadText(dir_.Path("out.bin")) == expected);
+}
+
+// Who takes the advice instead is not held to the command that was refused.
+TEST_F(CutFilesTest, AnotherCommandBeginsAnewWhereConsentIsAwaited) {
+  const auto bytes = *MakeTokenizer({.type = "byte"});
+  args_.refuse_one_document = true;
+  EXPECT_THAT(Refused(*bytes, "one\n%\ntwo\n"), HasSubstr("; its tokens are kept"));
+  args_.rule = DocumentRule::kSeparator;
+  args_.separator = "%";
+  const auto stats = Prepare(args_);
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_FALSE(stats->resumed);
+  EXPECT_EQ(stats->documents, 2);
+  EXPECT_THAT(dir_.Files(), testing::SizeIs(4));
+}
+
 TEST_F(CutFilesTest, OneDocumentIsRefusedWhereThatIsAskedFor) {
   const auto bytes = *MakeTokenizer({.type = "byte"});
   args_.refuse_one_document = true;
   args_.rule = DocumentRule::kSeparator;
   args_.separator = "%";
   EXPECT_THAT(Refused(*bytes, "one\n"), HasSubstr("all text is one document"));
-  EXPECT_THAT(Refused(*bytes, "one\n"), HasSubstr("; nothing was written"));
+  EXPECT_THAT(Refused(*bytes, "one\n"), HasSubstr("; its tokens are kept"));
   // Empty documents beside it can give nothing to a split either.
   args_.inputs.push_back(dir_.Path("empty"));
   WriteText(args_.inputs[1], "");

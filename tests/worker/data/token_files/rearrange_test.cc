@@ -1,6 +1,8 @@
 // Data sets joined and divided: the same documents in the same order, whatever their types.
 #include "worker/data/token_files/rearrange.h"
 
+#include <sys/resource.h>
+
 #include <gmock/gmock.h>
 
 #include "tests/worker/data/temp_data.h"
@@ -76,6 +78,46 @@ TEST(RearrangeTest, MergedAndDividedAgainInEveryType) {
               all);
     EXPECT_EQ(dir.Files().size(), 11U) << "nothing temporary is left";
   }
+}
+
+// A soft limit of descriptors, which comes back.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t most) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = most;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// 1,024 are the usual limit, and a part a file would be too many for 1,000 shares.
+TEST(RearrangeTest, MorePartsThanDescriptors) {
+  const TempDir dir;
+  const int parts = 80;
+  WriteDocuments(dir.Path("a"), TokenType::kU16, SomeDocuments(1));
+  std::vector<std::string> inputs(20, dir.Path("a"));
+  ASSERT_TRUE(MergeDatasets({.inputs = inputs, .output = dir.Path("m")}).ok());
+  const Documents all = ReadDocuments(dir.Path("m"));
+  ASSERT_GE(all.size(), size_t{parts});
+  {
+    const DescriptorLimit limit(48);
+    const auto made = DivideDataset(
+        {.input = dir.Path("m"), .output = dir.Path("p"), .shares = std::vector<double>(parts, 1)});
+    ASSERT_TRUE(made.ok()) << made.status();
+    ASSERT_EQ(made->size(), size_t{parts});
+    EXPECT_GT(made->back().tokens + made->front().tokens, 0);
+  }
+  Documents joined;
+  for (int part = 0; part < parts; ++part)
+    joined = joined + ReadDocuments(dir.Path(fmt::format("p_{}", part)));
+  EXPECT_EQ(joined, all);
 }
 
 TEST(RearrangeTest, WhatTheBinHoldsBetweenSequencesIsLeftOut) {

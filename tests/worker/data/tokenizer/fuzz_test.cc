@@ -33,13 +33,14 @@ void Use(StatusOr<BpeParts> parts) {
     return;
   }
   // Of others a text does not come back as it was.
-  const bool exact = !parts->text && std::ranges::none_of(parts->named, [](const auto& token) {
-    return token.lstrip || token.rstrip;
-  });
+  const bool exact =
+      !parts->text && !parts->nfc && std::ranges::none_of(parts->named, [](const auto& token) {
+        return token.lstrip || token.rstrip;
+      });
   const auto tokenizer = MakeBpeTokenizer(*std::move(parts));
   if (!tokenizer.ok()) return;
   constexpr std::string_view kText =
-      "The quick brown fox's 12345 \xE4\xB8\xAD\xFF<|end_of_text|>\n\n";
+      "The quick brown fox's 12345 e\xCC\x81 \xE4\xB8\xAD\xFF<|end_of_text|>\n\n";
   std::vector<int32_t> ids;
   if (!(*tokenizer)->Encode(kText, &ids).ok()) return;  // a pattern may run out of its limits
   const auto decoded = (*tokenizer)->Decode(ids);

@@ -63,6 +63,29 @@ TEST_F(CacheWatchTest, TheLongestUnusedGoesFirst) {
   EXPECT_EQ(Left(), (std::set<std::string>{"tuning/h200.json", "index/notes"}));
 }
 
+TEST_F(CacheWatchTest, OwnersAreTold) {
+  // A header whose image has 44 bytes, the image, and the name as worker/data/FORMAT.md has it.
+  const auto file = [](const std::string& owner) {
+    std::string bytes(128 + 44 + 128, '\0');
+    bytes[40] = 44;
+    return bytes.replace(128 + 44, owner.size(), owner);
+  };
+  for (const auto& [name, owner, age] :
+       {std::tuple("a", "team/gpt", 5), {"b", "team/gpt", 50}, {"c", "other/x\n", 40}}) {
+    Put(std::string(name) + ".mtindex", 0, hours(age));
+    const fs::path path = fs::path(root_) / (std::string(name) + ".mtindex");
+    ASSERT_TRUE(base::WriteFileAtomic(path.string(), file(owner)).ok());
+    fs::last_write_time(path, now_ - hours(age));
+  }
+  Put("nameless.mtindex", 172, hours(1));
+  const CacheTrim trim = TrimCache(root_, 800, now_);
+  EXPECT_EQ(trim.removed_of, (std::map<std::string, int64_t>{{"team/gpt", 300}}));
+  EXPECT_EQ(trim.left_of.size(), 3U);
+  EXPECT_EQ(trim.left_of.at("team/gpt"), 300);
+  EXPECT_EQ(trim.left_of.at(""), 172);
+  EXPECT_EQ(trim.left, 772);
+}
+
 TEST_F(CacheWatchTest, WhatABuilderHasLeftGoesAfterADay) {
   Put("index/a.mtindex.tmp.AbCdEf", 100, hours(25));
   Put("index/b.mtindex.tmp.GhIjKl", 100, hours(23));  // somebody may be writing it

@@ -105,7 +105,7 @@ void PutRun(const JobSpec& job, Facts* out) {
   out->Put(spec::CourseOf(job).steps, spec::CourseOf(job).samples, Pack(SettingsOf(job)),
            training.exit_at_iter(), training.exit_interval(), training.exit_after(),
            training.nonfinite(), training.stop_after_skipped(), job.data().prefetch(),
-           job.data().loader_threads(), job.data().allow_changed());
+           job.data().loader_threads(), job.data().allow_changed(), job.data().allow_new_blend());
   const auto& checkpoint = job.checkpoint();
   out->Put(spec::CheckpointDirectory(job), checkpoint.async_save(), checkpoint.at_end(),
            checkpoint.strict(), checkpoint.second(), checkpoint.load(), checkpoint.load_tag(),

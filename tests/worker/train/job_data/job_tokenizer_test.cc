@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/log.h"
 #include "megatrain/v1/job.pb.h"
 #include "tests/paths.h"
 #include "tests/worker/data/temp_data.h"
@@ -108,9 +109,10 @@ TEST_F(JobTokenizerTest, DataSetsOfSeveralTokenizersAreRefused) {
   EXPECT_THAT(Settled(), HasSubstr("a job's data are of one tokenizer"));
 }
 
-// Which of its tokens ends documents is chosen as data are prepared.
-TEST_F(JobTokenizerTest, DataSetsThatEndDocumentsDifferentlyAreRefused) {
+// Which of its tokens ends documents is chosen as data are prepared; one alone can be masked.
+TEST_F(JobTokenizerTest, DataSetsThatEndDocumentsDifferentlyCannotBeMasked) {
   job_.mutable_data()->add_path()->set_prefix("b");
+  job_.mutable_data()->set_eod_mask_loss(true);
   data::TokenizerRecord other = OfFile();
   other.eod = 7;
   for (const bool named : {false, true}) {
@@ -135,6 +137,50 @@ TEST_F(JobTokenizerTest, DataSetsThatEndDocumentsDifferentlyAreRefused) {
   job_.mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_NULL);
   job_.mutable_model()->set_vocab_size(1200);
   EXPECT_EQ(Settled(), "1200");
+}
+
+TEST_F(JobTokenizerTest, WithoutAMaskTheyDrawAWarning) {
+  job_.mutable_data()->add_path()->set_prefix("b");
+  const auto log_of_settled = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Settled(), "1200");
+    log::Flush();
+    return testing::internal::GetCapturedStderr();
+  };
+  data::TokenizerRecord other = OfFile();
+  other.eod = 7;
+  for (const bool named : {false, true}) {
+    if (named) UseFile();
+    Record("a", OfFile());
+    Record("b", OfFile());
+    EXPECT_EQ(log_of_settled(), "");
+    Record("b", other);
+    const std::string log = log_of_settled();
+    EXPECT_THAT(log, HasSubstr("end documents with different tokens"));
+    EXPECT_THAT(log, HasSubstr("eod=\"id 1199\""));
+    EXPECT_THAT(log, HasSubstr("other_eod=\"id 7\""));
+  }
+  // Ids are taken as they are.
+  job_.mutable_data()->mutable_tokenizer()->clear_file();
+  job_.mutable_data()->mutable_tokenizer()->set_type(Data::Tokenizer::TYPE_NULL);
+  job_.mutable_model()->set_vocab_size(1200);
+  EXPECT_EQ(log_of_settled(), "");
+}
+
+TEST_F(JobTokenizerTest, PositionsRestartBehindOneEndAlone) {
+  job_.mutable_data()->add_path()->set_prefix("b");
+  job_.mutable_data()->set_reset_positions(true);
+  data::TokenizerRecord earlier = OfFile(), other = OfFile();
+  earlier.token_bytes.clear();
+  other.eod = 7;
+  Record("a", earlier);
+  Record("b", other);
+  EXPECT_THAT(Settled(), HasSubstr("data.reset_positions: documents end with id 1199 in "));
+  job_.mutable_data()->set_reset_positions(false);
+  EXPECT_EQ(Settled(), "1200");
+  const auto of_both = *FindJobTokenizer(dir_.path(), job_);
+  EXPECT_EQ(of_both->eod, 1199) << "the first one's, though the second one alone tells bytes";
+  EXPECT_EQ(of_both->token_bytes.size(), 1200U);
 }
 
 TEST_F(JobTokenizerTest, WithoutARecordTheFileOrThePresetTells) {
