@@ -39,9 +39,9 @@ class AsyncEvent final : public Event {
 // Takes the memory back to the world, which knows who may still use it.
 class AsyncBuffer final : public DeviceBuffer {
  public:
-  AsyncBuffer(AsyncWorld* world, int rank, std::unique_ptr<DeviceBuffer> memory)
+  AsyncBuffer(AsyncWorld* world, int rank, std::unique_ptr<DeviceBuffer> memory, MemoryKind kind)
       : world_(world), rank_(rank), memory_(std::move(memory)) {
-    world_->Allocate(rank_, memory_->data(), memory_->bytes());
+    world_->Allocate(rank_, memory_->data(), memory_->bytes(), kind == MemoryKind::kShared);
     if (memory_->bytes() > 0)
       std::memset(memory_->data(), 0xFF, static_cast<size_t>(memory_->bytes()));
   }
@@ -146,7 +146,8 @@ AsyncDevice::~AsyncDevice() { args_.world->DropRank(args_.rank); }
 std::string AsyncDevice::Describe() const { return "asynchronous " + args_.cpu->Describe(); }
 
 std::unique_ptr<DeviceBuffer> AsyncDevice::Allocate(int64_t bytes, MemoryKind kind) {
-  return std::make_unique<AsyncBuffer>(args_.world, args_.rank, args_.cpu->Allocate(bytes, kind));
+  return std::make_unique<AsyncBuffer>(args_.world, args_.rank, args_.cpu->Allocate(bytes, kind),
+                                       kind);
 }
 
 std::unique_ptr<Stream> AsyncDevice::CreateStream(StreamPriority /*priority*/) {

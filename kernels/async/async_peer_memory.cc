@@ -42,11 +42,14 @@ class AsyncPeerMemory final : public PeerMemory {
     return sharing_ != Sharing::kNoPath && uuid.starts_with(kUuidPrefix);
   }
   std::string Export(void* data, std::string* why_not) override {
-    const Name name{.data = data, .rest = world_->BytesFrom(data)};
+    const MemoryFrom found = world_->From(data);
+    const Name name{.data = data, .rest = found.bytes};
     const bool refuses = sharing_ == Sharing::kNoExport ||
                          (sharing_ == Sharing::kWordsAlone && name.rest > kMostOfWords);
-    if (!refuses && name.rest > 0) return {reinterpret_cast<const char*>(&name), sizeof(name)};
-    *why_not = name.rest > 0 ? "this device names no memory" : "no device allocated this memory";
+    if (found.shared && !refuses) return {reinterpret_cast<const char*>(&name), sizeof(name)};
+    *why_not = found.bytes == 0 ? "no device allocated this memory"
+               : !found.shared  ? "it is not of the kind that is shared"
+                                : "this device names no memory";
     return {};
   }
   std::unique_ptr<DeviceBuffer> Import(const std::string& text, std::string* why_not) override {
@@ -56,7 +59,7 @@ class AsyncPeerMemory final : public PeerMemory {
       return nullptr;
     }
     std::memcpy(&name, text.data(), sizeof(name));
-    if (world_->BytesFrom(name.data) == name.rest)
+    if (world_->From(name.data).bytes == name.rest)
       return std::make_unique<Mapping>(world_, rank_, name);
     *why_not = "the memory is gone";
     return nullptr;

@@ -14,7 +14,7 @@ namespace mt::kernels::async {
 // What a device shares with the others of its world.
 enum class Sharing : uint8_t {
   kNone,        // Device::peers() is nullptr
-  kAll,         // all of its memory
+  kAll,         // all of its memory of the kind kShared; none of another kind, ever
   kNoPath,      // reaches no other device
   kNoExport,    // names none of its memory
   kNoImport,    // maps no memory of others

@@ -127,14 +127,14 @@ void AsyncWorld::Cancel(std::atomic<bool>* flag) {
   changed_.NotifyAll();
 }
 
-void AsyncWorld::Allocate(int rank, const void* data, int64_t bytes) {
+void AsyncWorld::Allocate(int rank, const void* data, int64_t bytes, bool shared) {
   const base::MutexLock lock(&mu_);
-  queues_.Allocate(rank, data, bytes);
+  queues_.Allocate(rank, data, bytes, shared);
 }
 
-int64_t AsyncWorld::BytesFrom(const void* data) const {
+MemoryFrom AsyncWorld::From(const void* data) const {
   const base::MutexLock lock(&mu_);
-  return queues_.BytesFrom(data);
+  return queues_.From(data);
 }
 
 void AsyncWorld::SetMapped(int rank, const void* data, bool mapped) {

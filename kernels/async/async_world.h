@@ -73,10 +73,9 @@ class AsyncWorld {
   bool IsReached(int rank, const std::shared_ptr<const Point>& point);
   // Sets a flag that calls name as `cancelled`.
   void Cancel(std::atomic<bool>* flag);
-  // Memory of this rank begins to live.
-  void Allocate(int rank, const void* data, int64_t bytes);
-  // How much of one allocation begins here; 0: none.
-  int64_t BytesFrom(const void* data) const;
+  // Memory of this rank begins to live; `shared`: others may map it.
+  void Allocate(int rank, const void* data, int64_t bytes, bool shared);
+  MemoryFrom From(const void* data) const;
   // This rank maps memory of another, which must not be freed before it is unmapped.
   void SetMapped(int rank, const void* data, bool mapped);
   // Takes memory back, which lives until nothing queued uses it.

@@ -256,10 +256,11 @@ void StreamQueues::Learn(int rank, const VectorClock& clock) {
   of.host = std::move(merged);
 }
 
-void StreamQueues::Allocate(int rank, const void* data, int64_t bytes) {
+void StreamQueues::Allocate(int rank, const void* data, int64_t bytes, bool shared) {
   if (bytes <= 0) return;
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  allocations_[begin] = {.end = begin + static_cast<uintptr_t>(bytes), .rank = rank};
+  allocations_[begin] = {
+      .end = begin + static_cast<uintptr_t>(bytes), .rank = rank, .shared = shared};
 }
 
 const StreamQueues::Allocation* StreamQueues::AllocationOf(const void* data) const {
@@ -270,10 +271,11 @@ const StreamQueues::Allocation* StreamQueues::AllocationOf(const void* data) con
   return at < allocation.end ? &allocation : nullptr;
 }
 
-int64_t StreamQueues::BytesFrom(const void* data) const {
+MemoryFrom StreamQueues::From(const void* data) const {
   const Allocation* const allocation = AllocationOf(data);
-  if (allocation == nullptr) return 0;
-  return static_cast<int64_t>(allocation->end - reinterpret_cast<uintptr_t>(data));
+  if (allocation == nullptr) return {};
+  return {.bytes = static_cast<int64_t>(allocation->end - reinterpret_cast<uintptr_t>(data)),
+          .shared = allocation->shared};
 }
 
 void StreamQueues::SetMapped(int rank, const void* data, bool mapped) {

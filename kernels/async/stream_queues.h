@@ -41,6 +41,12 @@ struct StreamQueue {
   std::string Name() const;  // "s1"
 };
 
+// What begins at an address.
+struct MemoryFrom {
+  int64_t bytes = 0;    // of one allocation; 0: none
+  bool shared = false;  // others may map it
+};
+
 // Not thread-safe. A rank's device and its host count as known by the rank's number.
 class StreamQueues {
  public:
@@ -60,9 +66,8 @@ class StreamQueues {
   // The rank's host knows all of `clock` done.
   void Learn(int rank, const VectorClock& clock);
   // Begins the life of a rank's memory: whoever accesses it, it counts as this rank's.
-  void Allocate(int rank, const void* data, int64_t bytes);
-  // How much memory of one allocation begins here; 0: none.
-  int64_t BytesFrom(const void* data) const;
+  void Allocate(int rank, const void* data, int64_t bytes, bool shared);
+  MemoryFrom From(const void* data) const;
   // The rank maps memory of another from there on, or no more.
   void SetMapped(int rank, const void* data, bool mapped);
   // Ends the life of a rank's memory; keeps it while queued calls use it.
@@ -85,6 +90,7 @@ class StreamQueues {
   struct Allocation {
     uintptr_t end = 0;
     int rank = 0;
+    bool shared = false;
   };
 
   static bool IsReady(const StreamQueue& queue);

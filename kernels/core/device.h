@@ -104,22 +104,28 @@ class DeviceBuffer {
 
 // Memory that the device shares with those of other processes on this host: each may copy to it and
 // store words in it while the owner computes.
+// Lifetime: a mapping stays valid whatever becomes of the process that has exported the memory, so
+// that what is on its way there ends without an error. The memory is taken until the last mapping
+// is let go of; an owner that goes on frees its memory only once all peers have done so. Whoever
+// lets go of a mapping waits first for what it has enqueued.
 // Threading: as Device.
 class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
   // Whether copies between this device and the one with that UUID, of this host, go straight.
   virtual bool CanReach(const std::string& uuid) = 0;
-  // A name by which another process maps the allocation of this device that `data` lies in; "" and
-  // the reason in *why_not where the driver refuses. The allocation must outlive the mappings.
+  // A name by which another process maps the allocation of this device that `data` lies in, of the
+  // kind kShared; "" and the reason in *why_not where it is of another, or the driver refuses.
   virtual std::string Export(void* data, std::string* why_not) = 0;
   // Maps what another process has exported: data() is the same place, bytes() what follows it in
-  // its allocation. nullptr and the reason in *why_not where the driver refuses.
+  // its allocation. nullptr and the reason in *why_not where the driver refuses, or the exporter
+  // has gone. Blocks until the exporter has answered, half a minute at most.
   virtual std::unique_ptr<DeviceBuffer> Import(const std::string& name, std::string* why_not) = 0;
 };
 
 enum class MemoryKind : uint8_t {
   kDevice,      // plain device memory
+  kShared,      // that peers() can export; plain where the device shares none
   kPinnedHost,  // host memory that the device can copy from and to asynchronously
 };
 
@@ -147,6 +153,8 @@ class Device {
   virtual std::string Uuid() const { return {}; }
   // Free and total memory of the device; nullopt on the CPU, whose memory is the host's.
   virtual std::optional<DeviceMemory> Memory() { return std::nullopt; }
+  // What an allocation of `bytes` takes: shared memory comes in pieces of a size of its own.
+  virtual int64_t BytesTaken(int64_t bytes, MemoryKind /*kind*/) const { return bytes; }
   // Allocates `bytes` bytes (0 is allowed). The contents are unspecified. Throws DeviceMemoryError
   // if there is no room.
   virtual std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) = 0;

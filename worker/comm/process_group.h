@@ -119,8 +119,8 @@ class ProcessGroup {
   // sum's operands need scratch memory besides. Share is collective and blocks until all have come;
   // its errors break the group, but for kUnavailable where a member's driver refuses: all members
   // obtain that, and the group may be left unused. Before the memory is freed all members call
-  // LetGo, which waits until no peer uses it, unless the group is broken. For other groups all
-  // three are nothing.
+  // LetGo, which waits until no peer uses it, unless the group is broken. The memory must be of the
+  // kind that devices share (MemoryKind::kShared). For other groups all of this is nothing.
   struct SharedMemory {
     struct Piece {
       void* data = nullptr;
@@ -129,6 +129,7 @@ class ProcessGroup {
     std::vector<Piece> operands;
     Piece scratch;
   };
+  virtual bool shares_memory() const { return false; }
   // Scratch for sums over `bytes` bytes of input.
   virtual int64_t ScratchBytes(int64_t /*bytes*/) const { return 0; }
   [[nodiscard]] virtual Status Share(const SharedMemory& /*memory*/) { return OkStatus(); }

@@ -150,6 +150,7 @@ void EnginePlan::MakeSync() {
 }
 
 Status EnginePlan::PlanMemory() {
+  if (args_.groups->shares_memory()) memory_plan_.ShareWithPeers();
   store_->Plan(&memory_plan_);
   try {
     model_->PlanActivations(&memory_plan_);
@@ -208,7 +209,7 @@ StatusOr<EnginePlan::Room> EnginePlan::GpuRoom() const {
   if (available == 0) {
     ASSIGN_OR_RETURN(available, memory::AvailableBytes(device()));
   }
-  const memory::BytesByKind& planned = memory_plan_.bytes();
+  const memory::BytesByKind planned = memory_plan_.BytesTaken(device());
   const int64_t pinned = planned[static_cast<size_t>(memory::Kind::kPinned)];
   return Room{.needed = memory::Total(planned) - pinned + memory::kLibraryReserveBytes,
               .available = available};

@@ -72,7 +72,7 @@ std::string_view Remedy(const kernels::Device& device) {
 }
 
 Status TooMuch(const kernels::Device& device, const MemoryPlan& plan, const std::string& why) {
-  const BytesByKind& bytes = plan.bytes();
+  const BytesByKind bytes = plan.BytesTaken(device);
   std::string besides;
   if (Total(plan.taken()) > 0) {
     besides = fmt::format(" besides what it has taken ({})", ListByKind(plan.taken()));
@@ -94,7 +94,7 @@ std::string MoreThan(int64_t needed, int64_t limit) {
 // Compares the plan with `limit_bytes`; on a GPU without its pinned part, which is compared with
 // the host's memory.
 Status CheckFits(kernels::Device& device, const MemoryPlan& plan, int64_t limit_bytes) {
-  const BytesByKind& bytes = plan.bytes();
+  const BytesByKind bytes = plan.BytesTaken(device);
   const int64_t pinned = bytes[kPinnedIndex];
   const auto device_memory = device.Memory();
   if (!device_memory) {
@@ -154,6 +154,20 @@ void MemoryPlan::CountTaken(Kind kind, int64_t bytes) {
   taken_[static_cast<size_t>(kind)] += bytes;
 }
 
+kernels::MemoryKind MemoryPlan::KindOf(Kind kind) const {
+  if (kind == Kind::kPinned) return kernels::MemoryKind::kPinnedHost;
+  const bool of_peers = kind != Kind::kOptimizer && kind != Kind::kLibraries;
+  return shared_ && of_peers ? kernels::MemoryKind::kShared : kernels::MemoryKind::kDevice;
+}
+
+BytesByKind MemoryPlan::BytesTaken(const kernels::Device& device) const {
+  BytesByKind taken{};
+  for (size_t k = 0; k < taken.size(); ++k) {
+    if (bytes_[k] > 0) taken[k] = device.BytesTaken(bytes_[k], KindOf(static_cast<Kind>(k)));
+  }
+  return taken;
+}
+
 StatusOr<int64_t> AvailableHostBytes() {
   ASSIGN_OR_RETURN(const std::string meminfo, base::ReadFile("/proc/meminfo"));
   const auto available_kib = NumberAfter(meminfo, "MemAvailable:");
@@ -170,16 +184,14 @@ StatusOr<int64_t> AvailableBytes(kernels::Device& device) {
 
 StatusOr<std::unique_ptr<Memory>> Memory::Allocate(kernels::Device& device, const MemoryPlan& plan,
                                                    int64_t limit_bytes) {
-  const BytesByKind& bytes = plan.bytes();
+  const BytesByKind bytes = plan.BytesTaken(device);
   RETURN_IF_ERROR(CheckFits(device, plan, limit_bytes));
   std::unique_ptr<Memory> memory(new Memory());
   try {
     const auto stream = device.CreateStream(kernels::StreamPriority::kLow);
     for (size_t k = 0; k < static_cast<size_t>(kNumKinds); ++k) {
       if (bytes[k] == 0) continue;
-      memory->buffers_[k] =
-          device.Allocate(bytes[k], k == kPinnedIndex ? kernels::MemoryKind::kPinnedHost
-                                                      : kernels::MemoryKind::kDevice);
+      memory->buffers_[k] = device.Allocate(bytes[k], plan.KindOf(static_cast<Kind>(k)));
       device.Zero(*stream, memory->buffers_[k]->data(), bytes[k]);
     }
     stream->Synchronize();

@@ -53,11 +53,19 @@ class MemoryPlan {
   // Counts what others hold of the device for this rank when the plan is allocated (communicators):
   // reported and named in errors, but not allocated. `bytes` >= 0 (CHECK).
   void CountTaken(Kind kind, int64_t bytes);
+  // Peers write this rank's memory, or it writes theirs: what they may (weights, gradients,
+  // activations, workspace, comm) is then allocated so that the device can share it.
+  void ShareWithPeers() { shared_ = true; }
+  // How memory of this kind is allocated.
+  kernels::MemoryKind KindOf(Kind kind) const;
   const BytesByKind& bytes() const { return bytes_; }
+  // The same as `device` allocates them: shared memory comes in pieces of megabytes.
+  BytesByKind BytesTaken(const kernels::Device& device) const;
   const BytesByKind& taken() const { return taken_; }
 
  private:
   BytesByKind bytes_{}, taken_{};
+  bool shared_ = false;
 };
 
 // Host memory that this process can still allocate, in bytes: MemAvailable of /proc/meminfo, or the

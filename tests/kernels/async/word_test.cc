@@ -25,8 +25,8 @@ struct Rank {
   Rank(AsyncWorld* world, Device* cpu, int rank)
       : device({.cpu = cpu, .world = world, .rank = rank, .sharing = Sharing::kAll}),
         stream(device.CreateStream(StreamPriority::kLow)),
-        words(device.Allocate(4 * sizeof(uint32_t), MemoryKind::kDevice)),
-        data(device.Allocate(8, MemoryKind::kDevice)) {
+        words(device.Allocate(4 * sizeof(uint32_t), MemoryKind::kShared)),
+        data(device.Allocate(8, MemoryKind::kShared)) {
     device.Zero(*stream, words->data(), words->bytes());
     stream->Synchronize();
   }
@@ -191,6 +191,25 @@ TEST(AsyncPeerMemoryTest, MapsWhatAnotherDeviceOfTheWorldNames) {
   EXPECT_EQ(why_not, "the memory is gone");
 }
 
+// As on a GPU, where plain memory has no descriptor: a program that allocates what peers write as
+// another kind must not pass here.
+TEST(AsyncPeerMemoryTest, NamesMemoryOfTheSharedKindAlone) {
+  Two two;
+  PeerMemory& peers = *two.b.device.peers();
+  for (const MemoryKind kind : {MemoryKind::kDevice, MemoryKind::kPinnedHost}) {
+    const auto plain = two.b.device.Allocate(64, kind);
+    std::string why_not;
+    EXPECT_EQ(peers.Export(plain->data(), &why_not), "");
+    EXPECT_EQ(why_not, "it is not of the kind that is shared");
+  }
+  const auto shared = two.b.device.Allocate(64, MemoryKind::kShared);
+  std::string why_not;
+  const std::string name = peers.Export(static_cast<char*>(shared->data()) + 16, &why_not);
+  const auto mapped = two.a.device.peers()->Import(name, &why_not);
+  ASSERT_NE(mapped, nullptr) << why_not;
+  EXPECT_EQ(mapped->bytes(), 48);
+}
+
 TEST(AsyncPeerMemoryTest, MemoryThatIsFreedWhileItIsMappedIsReported) {
   Two two;
   PeerMemory& peers = *two.a.device.peers();
@@ -210,7 +229,7 @@ TEST(AsyncPeerMemoryTest, RefusesAsADriverWould) {
   const auto no_path = MakeAsyncPeerMemory(&world, 0, Sharing::kNoPath);
   EXPECT_FALSE(no_path->CanReach(AsyncUuid(1)));
   int64_t data = 0;
-  world.Allocate(0, &data, sizeof(data));
+  world.Allocate(0, &data, sizeof(data), /*shared=*/true);
   std::string why_not;
   const std::string name = no_path->Export(&data, &why_not);
   EXPECT_NE(no_path->Import(name, &why_not), nullptr);

@@ -84,9 +84,9 @@ class Rig {
     me.backend = kernels::async::MakeAsyncBackend(
         {.cpu = me.cpu.get(), .world = &world_, .rank = rank, .sharing = options_.sharing(rank)});
     me.stream = me.device().CreateStream(kernels::StreamPriority::kHigh);
-    me.memory = me.device().Allocate(kMemory, kernels::MemoryKind::kDevice);
+    me.memory = me.device().Allocate(kMemory, kernels::MemoryKind::kShared);
     const int64_t scratch = (options_.size - 1) * kSlot;
-    me.scratch = me.device().Allocate(scratch, kernels::MemoryKind::kDevice);
+    me.scratch = me.device().Allocate(scratch, kernels::MemoryKind::kShared);
     me.factory = MakeCopyFactory({.host = &host_,
                                   .otherwise = &device_,
                                   .device = &me.device(),

@@ -382,6 +382,7 @@ TEST(CopiesFactoryTest, MembersAgreeOnAnotherGroupWhereOneRefuses) {
     rig.Run([&](int rank) {
       const Member& me = rig.member(rank);
       EXPECT_EQ(me.group->ScratchBytes(1000), 0) << "a group over copies";
+      EXPECT_FALSE(me.group->shares_memory());
       EXPECT_TRUE(Call(CommOp::kAllReduce, c, me).ok());
       me.stream->Synchronize();
     });
@@ -389,6 +390,7 @@ TEST(CopiesFactoryTest, MembersAgreeOnAnotherGroupWhereOneRefuses) {
   }
   Rig rig({});
   EXPECT_EQ(rig.member(0).group->ScratchBytes(1000), 512) << "half, rounded up to 256";
+  EXPECT_TRUE(rig.member(0).group->shares_memory());
 }
 
 // Devices that reach each other, on one machine.

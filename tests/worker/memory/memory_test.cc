@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ class NoStream final : public kernels::Stream {
 };
 
 // Memory full of rubbish, refused above a limit.
-class TestDevice final : public kernels::Device {
+class TestDevice : public kernels::Device {
  public:
   explicit TestDevice(int64_t limit_bytes, kernels::DeviceKind kind = kernels::DeviceKind::kCpu)
       : limit_bytes_(limit_bytes), kind_(kind) {}
@@ -128,6 +129,58 @@ TEST(MemoryTest, WhatIsTakenIsToldAndNotAllocated) {
   const auto memory = Memory::Allocate(gpu, small, 1 << 20).value();
   EXPECT_EQ(Total(memory->Report()), 0);
   EXPECT_EQ(memory->taken()[static_cast<size_t>(Kind::kComm)], 512);
+}
+
+// A device whose shared memory comes in pieces of 1,024 bytes.
+class SharingDevice final : public TestDevice {
+ public:
+  static constexpr int64_t kPiece = 1024;
+  using TestDevice::TestDevice;
+  int64_t BytesTaken(int64_t bytes, kernels::MemoryKind kind) const override {
+    return kind == kernels::MemoryKind::kShared ? (bytes + kPiece - 1) / kPiece * kPiece : bytes;
+  }
+  std::unique_ptr<kernels::DeviceBuffer> Allocate(int64_t bytes,
+                                                  kernels::MemoryKind kind) override {
+    allocated.emplace_back(bytes, kind);
+    return TestDevice::Allocate(bytes, kind);
+  }
+  std::vector<std::pair<int64_t, kernels::MemoryKind>> allocated;
+};
+
+TEST(MemoryTest, WhatPeersWriteIsSharedMemoryAndCountsAsItIsAllocated) {
+  using kernels::MemoryKind;
+  constexpr int64_t kBytes = 1280;
+  for (const bool shared : {false, true}) {
+    SharingDevice device(1 << 20);
+    MemoryPlan plan;
+    if (shared) plan.ShareWithPeers();
+    for (int k = 0; k < kNumKinds; ++k) plan.Reserve(static_cast<Kind>(k), kBytes);
+    EXPECT_EQ(Total(plan.bytes()), kNumKinds * kBytes);
+    const BytesByKind taken = plan.BytesTaken(device);
+    const int64_t most = Total(taken);
+    EXPECT_EQ(most, kNumKinds * kBytes + (shared ? 5 * (2048 - kBytes) : 0));
+    // To the last byte.
+    const Status refused = Memory::Allocate(device, plan, most - 1).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(base::Message(refused).find(fmt::format("needs {} bytes", most)), std::string::npos)
+        << refused;
+    const auto memory = Memory::Allocate(device, plan, most).value();
+    EXPECT_EQ(memory->Report(), taken);
+    ASSERT_EQ(device.allocated.size(), static_cast<size_t>(kNumKinds));
+    for (int k = 0; k < kNumKinds; ++k) {
+      const auto kind = static_cast<Kind>(k);
+      const bool of_peers = kind == Kind::kWeights || kind == Kind::kGradients ||
+                            kind == Kind::kActivations || kind == Kind::kWorkspace ||
+                            kind == Kind::kComm;
+      const MemoryKind expected = kind == Kind::kPinned ? MemoryKind::kPinnedHost
+                                  : shared && of_peers  ? MemoryKind::kShared
+                                                        : MemoryKind::kDevice;
+      EXPECT_EQ(plan.KindOf(kind), expected) << Name(kind);
+      EXPECT_EQ(device.allocated[static_cast<size_t>(k)],
+                std::pair(shared && of_peers ? int64_t{2048} : kBytes, expected))
+          << Name(kind);
+    }
+  }
 }
 
 TEST(MemoryTest, HostHasSomeMemoryButNotAllThereIs) {

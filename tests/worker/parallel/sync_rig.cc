@@ -170,6 +170,7 @@ void RigRank::Build(const RigFactories& factories) {
                                    .overlap_reduce = layout_.overlap,
                                    .overlap_gather = layout_.overlap});
   memory::MemoryPlan plan;
+  if (layout_.copies) plan.ShareWithPeers();
   store_->Plan(&plan);
   sync_->Plan(&plan);
   memory_ = memory::Memory::Allocate(backend_->device(), plan, int64_t{1} << 30).value();

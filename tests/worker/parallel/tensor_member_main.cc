@@ -82,6 +82,7 @@ class Rounds {
         uncut_(group, false, group) {
     cut_.RunBeside(&backend->device());
     uncut_.RunBeside(&backend->device());
+    plan_.ShareWithPeers();
     const int64_t bytes = whole_rows() * kColumns * int64_t{sizeof(float)};
     for (memory::Block* block : {&x_, &partial_, &scratch_})
       *block = plan_.Reserve(memory::Kind::kWorkspace, bytes);

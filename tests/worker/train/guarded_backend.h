@@ -32,7 +32,7 @@ class GuardedDevice final : public kernels::Device {
                                                   kernels::MemoryKind kind) override {
     auto inner = inner_->Allocate(bytes, kind);
     const std::lock_guard<std::mutex> lock(mu_);
-    const int64_t counted = kind == kernels::MemoryKind::kDevice ? bytes : 0;
+    const int64_t counted = kind == kernels::MemoryKind::kPinnedHost ? 0 : bytes;
     if (used_bytes_ + counted > total_bytes_) throw kernels::DeviceMemoryError("guarded: no room");
     used_bytes_ += counted;
     ranges_[static_cast<const char*>(inner->data())] = bytes;

@@ -56,7 +56,7 @@ class CopyFactory final : public GroupFactory {
     PeerWords::Args words{.rescue = &watch_.rescue(), .device = &device, .my_index = host.rank()};
     std::string name;
     if (together && why_not.empty()) {
-      words.own = device.Allocate(PeerWords::Bytes(host.size()), kernels::MemoryKind::kDevice);
+      words.own = device.Allocate(PeerWords::Bytes(host.size()), kernels::MemoryKind::kShared);
       device.Zero(*stream, words.own->data(), words.own->bytes());
       stream->Synchronize();
       name = device.peers()->Export(words.own->data(), &why_not);

@@ -44,6 +44,7 @@ class CopyGroup final : public ProcessGroup, private DeviceWatch::Watched {
   CopyGroup(GroupSpec spec, CommConfig config, Args args);
   ~CopyGroup() override;
 
+  bool shares_memory() const override { return true; }
   int64_t ScratchBytes(int64_t bytes) const override;
   Status Share(const SharedMemory& memory) override;
   void LetGo() override;

@@ -137,6 +137,14 @@ std::vector<LinkEnd*> RankGroups::Ends() const {
   return ends;
 }
 
+bool RankGroups::shares_memory() const {
+  const auto shares = [](const auto& each) { return each->shares_memory(); };
+  if (std::any_of(groups_.begin(), groups_.end(), shares)) return true;
+  base::MutexLock lock(&mu_);
+  const std::vector<LinkEnd*> ends = Ends();
+  return std::any_of(ends.begin(), ends.end(), shares);
+}
+
 void RankGroups::LetGoOfMemory() {
   try {
     for (const auto& group : groups_) group->LetGo();

@@ -83,6 +83,9 @@ class RankGroups {
   comm::ProcessGroup* tied() const { return tied_; }
   // All nullptr with one stage. Used by the training thread, until LetGoOfMemory.
   StageLinks* links() { return &links_; }
+  // Whether peers of this host write the memory of this rank, or this rank theirs, so that it must
+  // be of the kind that devices share.
+  bool shares_memory() const LOCKS_EXCLUDED(mu_);
   // Ends what reads and writes the memory of this rank beside its own streams: the links with their
   // threads, and peers that copy into it. Call before that memory is freed; waits until the peers
   // do the same, unless something is broken.

@@ -52,6 +52,9 @@ class LinkEnd {
   virtual void Abort(std::string_view reason) = 0;
   virtual Status status() const = 0;
   virtual comm::CommStats Stats() const = 0;
+  // Whether the peer writes tensors of this end, or this one the peer's, where they lie: their
+  // memory must be of the kind that devices share (MemoryKind::kShared).
+  virtual bool shares_memory() const { return false; }
 
   // The clean end of a link whose parcels have all been received; both are called, in this order,
   // by the thread that uses the link. Detach lets go of the peer's memory and does not wait for it.

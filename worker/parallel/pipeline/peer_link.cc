@@ -73,7 +73,7 @@ StatusOr<PeerEnd> MeetPeer(std::unique_ptr<comm::ProcessGroup> host, kernels::De
   *why_not = WhyNot(peer, *end.host, *device, &elsewhere);
   std::string name;
   if (why_not->empty()) {
-    end.word = device->Allocate(sizeof(uint32_t), kernels::MemoryKind::kDevice);
+    end.word = device->Allocate(sizeof(uint32_t), kernels::MemoryKind::kShared);
     device->Zero(*stream, end.word->data(), sizeof(uint32_t));
     stream->Synchronize();
     name = device->peers()->Export(end.word->data(), why_not);

@@ -118,6 +118,7 @@ class PeerSender final : public Sender, private PeerLinkEnd {
   void Abort(std::string_view reason) override { Break(reason); }
   Status status() const override { return end_.host->status(); }
   comm::CommStats Stats() const override { return Counted(); }
+  bool shares_memory() const override { return true; }
   Status Begin(kernels::Stream& stream, const Pass& pass) override;
   Status Send(kernels::Stream& stream, const Parcel& parcel) override;
   Status WaitSent(kernels::Stream& stream, int chunk, int slot) override;
@@ -147,6 +148,7 @@ class PeerReceiver final : public Receiver, private PeerLinkEnd {
   void Abort(std::string_view reason) override { Break(reason); }
   Status status() const override { return end_.host->status(); }
   comm::CommStats Stats() const override { return Counted(); }
+  bool shares_memory() const override { return true; }
   Status Begin(kernels::Stream& stream, std::vector<Parcel> parcels, const Pass& pass) override;
   Status WaitReady(kernels::Stream& stream, int chunk, int slot) override;
   void Release(kernels::Stream& stream, int chunk, int slot) override;

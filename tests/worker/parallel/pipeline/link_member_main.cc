@@ -67,7 +67,7 @@ class MemberWork final : public ChunkWork {
     const std::vector<int>& slots = training.slots[static_cast<size_t>(stage)];
     int64_t count = 1;  // the scratch
     for (const int of_chunk : slots) count += 4 * of_chunk;
-    memory_ = backend->device().Allocate(count * Bytes() + kSums, kernels::MemoryKind::kDevice);
+    memory_ = backend->device().Allocate(count * Bytes() + kSums, kernels::MemoryKind::kShared);
     scratch_ = Next();
     for (const int of_chunk : slots) {
       slots_.emplace_back();

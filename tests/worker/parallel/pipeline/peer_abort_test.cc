@@ -33,7 +33,7 @@ struct Stage {
   Stage(AsyncWorld* world, kernels::Device* cpu, int rank)
       : device({.cpu = cpu, .world = world, .rank = rank, .sharing = Sharing::kAll}),
         stream(device.CreateStream(StreamPriority::kLow)),
-        buffer(device.Allocate(kSlots * sizeof(double), MemoryKind::kDevice)) {}
+        buffer(device.Allocate(kSlots * sizeof(double), MemoryKind::kShared)) {}
   Parcel At(int slot) const {
     return {0, slot, {static_cast<double*>(buffer->data()) + slot, DType::kF64, {1}}};
   }

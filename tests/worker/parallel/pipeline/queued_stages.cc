@@ -27,7 +27,7 @@ QueuedWork::QueuedWork(const Args& args) : args_(args) {
 }
 
 Tensor QueuedWork::NewTensor() {
-  buffers_.push_back(args_.backend->device().Allocate(4 * sizeof(double), MemoryKind::kDevice));
+  buffers_.push_back(args_.backend->device().Allocate(4 * sizeof(double), MemoryKind::kShared));
   return {buffers_.back()->data(), DType::kF64, {4}};
 }
 
