@@ -21,6 +21,7 @@
 namespace mt::base {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -59,9 +60,10 @@ struct Packet {
   }
   Packet(const Packet&) = delete;
   Packet& operator=(const Packet&) = delete;
+  // For one, not for what alignment would let in besides.
   void MakeRoom() {
     header.msg_control = control;
-    header.msg_controllen = sizeof(control);
+    header.msg_controllen = CMSG_LEN(sizeof(int));
   }
 
   char answer;
@@ -82,16 +84,84 @@ Fd DescriptorOf(Packet* packet) {
   return Fd(fd);
 }
 
-void LimitWaits(int socket, milliseconds patience) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience);
-  const timeval limit{.tv_sec = seconds.count(),
-                      .tv_usec = std::chrono::microseconds(patience - seconds).count()};
+// What is left of the time for a fetch is the limit of the socket's next call; false: nothing.
+bool LimitWaits(int socket, steady_clock::time_point deadline) {
+  const auto left = std::chrono::floor<microseconds>(deadline - steady_clock::now());
+  if (left <= microseconds::zero()) return false;
+  const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+  const timeval limit{.tv_sec = whole.count(), .tv_usec = (left - whole).count()};
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {  // the first holds for connect, too
     CHECK_EQ(::setsockopt(socket, SOL_SOCKET, option, &limit, sizeof(limit)), 0);
   }
+  return true;
+}
+
+// Calls that have a limit end with EINTR whatever the signal's handler says, and also where this
+// process was stopped and goes on. EAGAIN: the deadline is over.
+template <class Call>
+ssize_t Until(steady_clock::time_point deadline, int socket, const Call& call) {
+  while (LimitWaits(socket, deadline)) {
+    const ssize_t result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+  errno = EAGAIN;
+  return -1;
 }
 
 bool IsTimeout(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+// What a fetch asks for, and until when.
+struct Question {
+  Address to;
+  std::string where;
+  uint64_t id = 0;
+  milliseconds patience{};
+  steady_clock::time_point deadline = steady_clock::now() + patience;
+
+  Status Late() const {
+    return Error(absl::StatusCode::kDeadlineExceeded, "{} does not answer within {} ms", where,
+                 patience.count());
+  }
+  Status Closed() const { return Unavailable("{} has closed the connection", where); }
+};
+
+StatusOr<Fd> Connect(const Question& question) {
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return ErrnoError(errno, "making a Unix-domain socket");
+  const auto connect = [&] { return ::connect(socket.get(), question.to.get(), question.to.size); };
+  if (Until(question.deadline, socket.get(), connect) != 0) {
+    if (IsTimeout(errno)) return question.Late();
+    if (errno != ECONNREFUSED) return ErrnoError(errno, "connecting to " + question.where);
+    return Unavailable("{} has ended, or runs in another network namespace (container)",
+                       question.where);
+  }
+  if (!IsOwnUser(socket.get())) {
+    return Error(absl::StatusCode::kPermissionDenied, "{} runs as another user", question.where);
+  }
+  return socket;
+}
+
+StatusOr<Fd> Ask(const Question& question) {
+  ASSIGN_OR_RETURN(const Fd socket, Connect(question));
+  const uint64_t id = question.id;
+  const auto send = [&] { return ::send(socket.get(), &id, sizeof(id), MSG_NOSIGNAL); };
+  if (Until(question.deadline, socket.get(), send) != sizeof(id))
+    return IsTimeout(errno) ? question.Late() : question.Closed();
+  Packet packet(kNoSuch);
+  packet.MakeRoom();
+  const auto receive = [&] { return ::recvmsg(socket.get(), &packet.header, MSG_CMSG_CLOEXEC); };
+  const ssize_t got = Until(question.deadline, socket.get(), receive);
+  if (got < 0 && IsTimeout(errno)) return question.Late();
+  if (got != 1) return question.Closed();
+  if (packet.answer == kNoSuch) return NotFound("{} has none of number {}", question.where, id);
+  Fd fd = DescriptorOf(&packet);
+  if (!fd) {
+    return Error(absl::StatusCode::kResourceExhausted,
+                 "{} sent a descriptor, for which this process had no room (ulimit -n)",
+                 question.where);
+  }
+  return fd;
+}
 
 }  // namespace
 
@@ -181,7 +251,8 @@ void DescriptorServer::Accept(std::vector<Caller>* callers) {
 
 void DescriptorServer::Answer(int caller) {
   uint64_t id = 0;
-  if (::recv(caller, &id, sizeof(id), MSG_DONTWAIT) != sizeof(id)) return;
+  // With the size that was sent, which may be more.
+  if (::recv(caller, &id, sizeof(id), MSG_DONTWAIT | MSG_TRUNC) != sizeof(id)) return;
   const MutexLock lock(&mu_);  // the descriptor stays open until it is sent
   const auto found = descriptors_.find(id);
   Packet packet(found == descriptors_.end() ? kNoSuch : kFound);
@@ -199,39 +270,17 @@ void DescriptorServer::Answer(int caller) {
 }
 
 StatusOr<Fd> FetchDescriptor(const std::string& address, uint64_t id, milliseconds patience) {
-  const std::string where = "the process that hands out descriptors at " + address;
   const std::optional<Address> to = AddressOf(address);
   if (!to) return InvalidArgument("{} bytes are no abstract address", address.size());
-  const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket) return ErrnoError(errno, "making a Unix-domain socket");
-  LimitWaits(socket.get(), patience);
-  const auto late = [&] {
-    return Error(absl::StatusCode::kDeadlineExceeded, "{} does not answer within {} ms", where,
-                 patience.count());
-  };
-  if (::connect(socket.get(), to->get(), to->size) != 0) {
-    if (IsTimeout(errno)) return late();
-    if (errno != ECONNREFUSED) return ErrnoError(errno, "connecting to " + where);
-    return Unavailable("{} has ended, or runs in another network namespace (container)", where);
-  }
-  if (!IsOwnUser(socket.get())) {
-    return Error(absl::StatusCode::kPermissionDenied, "{} runs as another user", where);
-  }
-  if (::send(socket.get(), &id, sizeof(id), MSG_NOSIGNAL) != sizeof(id)) {
-    return IsTimeout(errno) ? late() : Unavailable("{} has closed the connection", where);
-  }
-  Packet packet(kNoSuch);
-  packet.MakeRoom();
-  const ssize_t got = ::recvmsg(socket.get(), &packet.header, MSG_CMSG_CLOEXEC);
-  if (got < 0 && IsTimeout(errno)) return late();
-  if (got != 1) return Unavailable("{} has closed the connection", where);
-  if (packet.answer == kNoSuch) return NotFound("{} has none of number {}", where, id);
-  Fd fd = DescriptorOf(&packet);
-  if (!fd) {
-    return Error(absl::StatusCode::kResourceExhausted,
-                 "{} sent a descriptor, for which this process had no room (ulimit -n)", where);
-  }
-  return fd;
+  const Question question{.to = *to,
+                          .where = "the process that hands out descriptors at " + address,
+                          .id = id,
+                          .patience = patience};
+  StatusOr<Fd> fd = Ask(question);
+  // Where this process was stopped before it asked, the server has given it up as silent; and of a
+  // server that has ended a second try says so.
+  if (!absl::IsUnavailable(fd.status())) return fd;
+  return Ask(question);
 }
 
 }  // namespace mt::base

@@ -65,11 +65,12 @@ class DescriptorServer {
   std::thread thread_;  // last: it uses the others
 };
 
-// The descriptor that the server at this address has under this number, as one of this process.
-// Blocks for `patience` at most in each of its three steps. kUnavailable: nobody listens there (the
-// process has ended, or runs in another network namespace) or it ends; kNotFound: no such number;
-// kDeadlineExceeded: no answer; kPermissionDenied: the server is another user's.
+// The descriptor that the server at this address has under this number, as one of this process,
+// closed by exec. Blocks for `patience` at most, whatever signals come. kUnavailable: nobody
+// listens there (the process has ended, or runs in another network namespace) or it ends;
+// kNotFound: no such number; kDeadlineExceeded: no answer; kPermissionDenied: the server is another
+// user's; kResourceExhausted: too many descriptors are open here.
 StatusOr<Fd> FetchDescriptor(const std::string& address, uint64_t id,
-                             std::chrono::milliseconds patience = std::chrono::seconds(10));
+                             std::chrono::milliseconds patience = std::chrono::seconds(30));
 
 }  // namespace mt::base

@@ -106,8 +106,8 @@ class DeviceBuffer {
 // store words in it while the owner computes.
 // Lifetime: a mapping stays valid whatever becomes of the process that has exported the memory, so
 // that what is on its way there ends without an error. The memory is taken until the last mapping
-// is let go of; an owner that goes on frees its memory only once all peers have done so. Whoever
-// lets go of a mapping waits first for what it has enqueued.
+// is let go of; an owner that goes on frees its memory only once all peers have done so. To let go
+// of a mapping, or to free memory of the kind kShared, may wait for all that the device was given.
 // Threading: as Device.
 class PeerMemory {
  public:

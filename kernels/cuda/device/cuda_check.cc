@@ -11,7 +11,7 @@ namespace mt::kernels::cuda {
 
 namespace {
 
-std::string TextOf(cudaError_t status) {
+std::string NameOf(cudaError_t status) {
   return fmt::format("{} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
@@ -29,13 +29,21 @@ std::string TextOf(cudaError_t status) {
 std::string WithCudasOwn(std::string_view status) {
   const cudaError_t own = cudaStreamQuery(cudaStreamLegacy);
   if (own == cudaSuccess || own == cudaErrorNotReady) return std::string(status);
-  return fmt::format("{}: {}", status, TextOf(own));
+  return fmt::format("{}: {}", status, NameOf(own));
 }
 
 }  // namespace
 
 void ThrowCudaError(cudaError_t status, std::string_view what) {
-  Throw(what, TextOf(status), status == cudaErrorMemoryAllocation);
+  Throw(what, NameOf(status), status == cudaErrorMemoryAllocation);
+}
+
+void ThrowNoRoom(int ordinal, int64_t bytes) {
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  throw DeviceMemoryError(
+      fmt::format("cuda device {}: no memory for a buffer of {} bytes; {} of {} bytes are free",
+                  ordinal, bytes, free, total));
 }
 
 void ThrowCublasError(cublasStatus_t status, std::string_view what) {

@@ -4,6 +4,7 @@
 // next call that synchronises.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include <cuda_runtime_api.h>
@@ -13,6 +14,9 @@ namespace mt::kernels::cuda {
 // Throws DeviceError (DeviceMemoryError for cudaErrorMemoryAllocation) with the device, `what` and
 // CUDA's text.
 [[noreturn]] void ThrowCudaError(cudaError_t status, std::string_view what);
+
+// Throws DeviceMemoryError for a buffer of `bytes` on this GPU, with what is free there.
+[[noreturn]] void ThrowNoRoom(int ordinal, int64_t bytes);
 
 // Throws if the preceding kernel launch failed. `op` is the op's name.
 inline void CheckLaunch(std::string_view op) {

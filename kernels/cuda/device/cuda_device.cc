@@ -119,10 +119,14 @@ std::string UuidOf(int ordinal) {
   return text;
 }
 
-CudaDevice::CudaDevice(const DeviceLimits& limits)
-    : limits_(limits), peers_(MakePeerMemory(limits.ordinal)) {
+CudaDevice::CudaDevice(const DeviceLimits& limits) : limits_(limits) {
   BindDevice(limits_.ordinal);
+  peers_ = std::make_unique<CudaPeerMemory>(limits_.ordinal);
 }
+
+CudaDevice::~CudaDevice() = default;
+
+PeerMemory* CudaDevice::peers() { return peers_.get(); }
 
 std::string CudaDevice::Describe() const {
   cudaDeviceProp properties{};
@@ -142,9 +146,16 @@ std::optional<DeviceMemory> CudaDevice::Memory() {
                       .total_bytes = static_cast<int64_t>(total)};
 }
 
+int64_t CudaDevice::BytesTaken(int64_t bytes, MemoryKind kind) const {
+  return kind == MemoryKind::kShared ? peers_->BytesTaken(bytes) : bytes;
+}
+
 std::unique_ptr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes, MemoryKind kind) {
   CHECK_GE(bytes, 0);
   BindDevice(limits_.ordinal);
+  if (kind == MemoryKind::kShared) {
+    if (auto shared = peers_->Allocate(bytes)) return shared;
+  }
   void* data = nullptr;
   const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
   const cudaError_t status = kind == MemoryKind::kPinnedHost
@@ -152,11 +163,7 @@ std::unique_ptr<DeviceBuffer> CudaDevice::Allocate(int64_t bytes, MemoryKind kin
                                  : cudaMalloc(&data, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // running out of memory is not sticky
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    throw DeviceMemoryError(
-        fmt::format("cuda device {}: no memory for a buffer of {} bytes; {} of {} bytes are free",
-                    limits_.ordinal, bytes, free, total));
+    ThrowNoRoom(limits_.ordinal, bytes);
   }
   if (status != cudaSuccess) ThrowCudaError(status, "allocation");
   return std::make_unique<CudaBuffer>(data, bytes, kind);

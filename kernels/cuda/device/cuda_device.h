@@ -16,6 +16,8 @@
 
 namespace mt::kernels::cuda {
 
+class CudaPeerMemory;
+
 // Properties of the GPU that launches depend on; read once.
 struct DeviceLimits {
   int ordinal = 0;
@@ -71,15 +73,19 @@ class CudaDevice final : public Device {
  public:
   // `limits` must be those of an existing GPU; makes it current for the calling thread.
   explicit CudaDevice(const DeviceLimits& limits);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
 
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   // "cuda 0, NVIDIA H200, sm_90, 132 SMs, 139.8 GiB"
   std::string Describe() const override;
   bool Enqueues() const override { return true; }
   void BindThread() override { BindDevice(limits_.ordinal); }
-  PeerMemory* peers() override { return peers_.get(); }
+  PeerMemory* peers() override;
   std::string Uuid() const override;
   std::optional<DeviceMemory> Memory() override;
+  int64_t BytesTaken(int64_t bytes, MemoryKind kind) const override;
   // The memory is not initialised. Throws DeviceMemoryError, with the free bytes in the message, if
   // there is none.
   std::unique_ptr<DeviceBuffer> Allocate(int64_t bytes, MemoryKind kind) override;
@@ -98,7 +104,7 @@ class CudaDevice final : public Device {
 
  private:
   const DeviceLimits limits_;
-  const std::unique_ptr<PeerMemory> peers_;
+  std::unique_ptr<CudaPeerMemory> peers_;
 };
 
 }  // namespace mt::kernels::cuda

@@ -5,6 +5,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <fmt/format.h>
+
 #include "kernels/core/device.h"
 #include "kernels/cuda/device/cuda_check.h"
 
@@ -28,7 +30,18 @@ DriverFunctions FindAll() {
   Find("cuStreamWriteValue32", &functions.stream_write_value);
   Find("cuStreamWaitValue32", &functions.stream_wait_value);
   Find("cuTensorMapEncodeTiled", &functions.tensor_map_encode_tiled);
-  Find("cuMemGetAddressRange", &functions.mem_get_address_range);
+  Find("cuGetErrorName", &functions.get_error_name);
+  Find("cuDeviceGetAttribute", &functions.device_get_attribute);
+  Find("cuMemGetAllocationGranularity", &functions.mem_get_allocation_granularity);
+  Find("cuMemCreate", &functions.mem_create);
+  Find("cuMemRelease", &functions.mem_release);
+  Find("cuMemAddressReserve", &functions.mem_address_reserve);
+  Find("cuMemAddressFree", &functions.mem_address_free);
+  Find("cuMemMap", &functions.mem_map);
+  Find("cuMemUnmap", &functions.mem_unmap);
+  Find("cuMemSetAccess", &functions.mem_set_access);
+  Find("cuMemExportToShareableHandle", &functions.mem_export);
+  Find("cuMemImportFromShareableHandle", &functions.mem_import);
   return functions;
 }
 
@@ -37,6 +50,13 @@ DriverFunctions FindAll() {
 const DriverFunctions& Driver() {
   static const DriverFunctions functions = FindAll();
   return functions;
+}
+
+std::string TextOf(const char* call, CUresult status) {
+  const char* name = nullptr;
+  Driver().get_error_name(status, &name);  // leaves nullptr for what it does not know
+  return fmt::format("{}: {} ({})", call, name == nullptr ? "error" : name,
+                     static_cast<int>(status));
 }
 
 }  // namespace mt::kernels::cuda

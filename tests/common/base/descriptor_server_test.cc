@@ -3,11 +3,14 @@
 #include "common/base/descriptor_server.h"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <fcntl.h>
+#include <pthread.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -19,6 +22,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "common/base/ids.h"
 
 namespace mt::base {
 namespace {
@@ -41,16 +46,32 @@ std::string ContentOf(const Fd& fd) {
   return got < 0 ? std::strerror(errno) : std::string(buffer.data(), static_cast<size_t>(got));
 }
 
-// A caller by hand.
-Fd Connect(const std::string& address) {
-  Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+// connect or bind, with an abstract address.
+template <class Call>
+int At(const std::string& address, const Fd& fd, const Call& call) {
   sockaddr_un un{};
   un.sun_family = AF_UNIX;
   std::memcpy(un.sun_path + 1, address.data(), address.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&un), size), 0);
+  return call(fd.get(), reinterpret_cast<const sockaddr*>(&un), size);
+}
+
+// A caller by hand.
+Fd Connect(const std::string& address) {
+  Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(At(address, fd, ::connect), 0);
   return fd;
 }
+
+// Listens as a server does, and does no more by itself.
+struct Listener {
+  explicit Listener(int places) {
+    EXPECT_EQ(At(address, fd, ::bind), 0);
+    EXPECT_EQ(::listen(fd.get(), places), 0);
+  }
+  const std::string address = "megatrain-test-" + RandomHex(8);
+  const Fd fd{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+};
 
 // Whether the other end closes the connection within 10 s, accepted or not, and sends nothing.
 bool IsClosed(const Fd& fd) {
@@ -119,9 +140,13 @@ TEST(DescriptorServerTest, CallersThatSayNothingAreGivenUpAndHoldNobody) {
 TEST(DescriptorServerTest, NonsenseEndsItsOwnCallAlone) {
   const auto server = DescriptorServer::Start().value();
   const uint64_t id = server->Add(MemoryFile("served"));
-  const Fd shorter = Connect(server->address()), leaves = Connect(server->address());
+  const Fd shorter = Connect(server->address()), longer = Connect(server->address());
+  const Fd leaves = Connect(server->address());
   EXPECT_EQ(::send(shorter.get(), "abc", 3, 0), 3);
   EXPECT_TRUE(IsClosed(shorter));
+  const std::array<uint64_t, 2> twice = {id, id};
+  EXPECT_EQ(::send(longer.get(), twice.data(), sizeof(twice), 0), 16);
+  EXPECT_TRUE(IsClosed(longer));
   EXPECT_EQ(::send(leaves.get(), &id, sizeof(id), 0), 8);
   ::shutdown(leaves.get(), SHUT_RDWR);  // reads no answer
   EXPECT_TRUE(FetchDescriptor(server->address(), id).ok());
@@ -136,21 +161,67 @@ TEST(DescriptorServerTest, EndsWhileCallersAreSilent) {
   EXPECT_TRUE(IsClosed(silent));
 }
 
-// Listens as a server does, and never answers.
 TEST(DescriptorServerTest, AServerThatDoesNotAnswerIsLate) {
-  const std::string address = "megatrain-test-" + std::to_string(::getpid());
-  const Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un un{};
-  un.sun_family = AF_UNIX;
-  std::memcpy(un.sun_path + 1, address.data(), address.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
-  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&un), size), 0);
-  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  const Listener listener(0);
   // The first is let wait for an answer, later ones for a place in the queue.
   for (int i = 0; i < 3; ++i) {
-    const Status late = FetchDescriptor(address, 1, milliseconds(100)).status();
+    const Status late = FetchDescriptor(listener.address, 1, milliseconds(100)).status();
     EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
   }
+}
+
+// Calls on sockets with a limit are not resumed behind a signal: each one must be made again, with
+// what is left of the time.
+TEST(DescriptorServerTest, SignalsNeitherEndAFetchNorProlongIt) {
+  const Listener listener(0);
+  const Fd first = Connect(listener.address);  // takes the one place
+  struct sigaction nothing {
+  }, before{};
+  nothing.sa_handler = [](int) {};
+  nothing.sa_flags = SA_RESTART;
+  ASSERT_EQ(::sigaction(SIGUSR1, &nothing, &before), 0);
+  for (const bool accepted : {false, true}) {
+    const Fd peer(accepted ? ::accept(listener.fd.get(), nullptr, nullptr) : -1);
+    std::atomic<bool> over = false;
+    Status late;
+    const auto begin = steady_clock::now();
+    std::thread fetch([&] {
+      late = FetchDescriptor(listener.address, 1, milliseconds(300)).status();
+      over = true;
+    });
+    while (!over && steady_clock::now() - begin < seconds(10)) {
+      ::pthread_kill(fetch.native_handle(), SIGUSR1);
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    const auto took = steady_clock::now() - begin;
+    fetch.join();
+    EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+    EXPECT_GE(took, milliseconds(300));
+    EXPECT_LT(took, seconds(10));
+  }
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+// As a caller that was stopped before it asked, whom the server took for a silent one.
+TEST(DescriptorServerTest, ACallerThatIsGivenUpOnceAsksAgain) {
+  const Listener listener(2);
+  std::thread server([&] {
+    Fd(::accept(listener.fd.get(), nullptr, nullptr)).Reset();
+    const Fd caller(::accept(listener.fd.get(), nullptr, nullptr));
+    uint64_t id = 0;
+    EXPECT_EQ(::recv(caller.get(), &id, sizeof(id), 0), 8);
+    EXPECT_EQ(id, 77U);
+    EXPECT_EQ(::send(caller.get(), "\1", 1, MSG_NOSIGNAL), 1);
+  });
+  const Status answered = FetchDescriptor(listener.address, 77).status();
+  server.join();
+  EXPECT_EQ(answered.code(), absl::StatusCode::kNotFound) << answered;
+}
+
+TEST(DescriptorServerTest, WhatArrivesIsClosedByExec) {
+  const auto server = DescriptorServer::Start().value();
+  const Fd got = FetchDescriptor(server->address(), server->Add(MemoryFile("kept"))).value();
+  EXPECT_EQ(::fcntl(got.get(), F_GETFD), FD_CLOEXEC);
 }
 
 TEST(DescriptorServerTest, ManyAskAtOnceWhileNumbersComeAndGo) {

@@ -41,8 +41,11 @@ CopyGroup::CopyGroup(GroupSpec spec, CommConfig config, Args args)
   args_.watch->Add(this);
 }
 
+// Lets go of the peers' memory while it is watched: that may wait for the device, and a store of a
+// peer that has died may still take back the end of a wait there.
 CopyGroup::~CopyGroup() {
   listener().Drop();
+  windows_.Clear();
   args_.watch->Remove(this);
 }
 

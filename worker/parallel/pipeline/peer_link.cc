@@ -106,7 +106,17 @@ PeerLinkEnd::PeerLinkEnd(PeerEnd end, kernels::Device* device)
 
 void PeerLinkEnd::Watch() { watch_->Add(this); }
 
-void PeerLinkEnd::Unwatch() { watch_->Remove(this); }
+// Of an end that is over only looks are left to be made, which do not use the peer's word.
+void PeerLinkEnd::Unwatch() {
+  watch_->Remove(this);
+  {
+    base::MutexLock lock(&mu_);
+    if (!broken_ && !left_) return;
+  }
+  watch_->Add(this);
+  end_.peer_word.reset();
+  watch_->Remove(this);
+}
 
 void PeerLinkEnd::Await(Stream& stream, uint32_t value) {
   stream.WaitValue(word(), value);

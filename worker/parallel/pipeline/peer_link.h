@@ -55,9 +55,11 @@ class PeerLinkEnd : private comm::DeviceWatch::Watched {
 
  protected:
   PeerLinkEnd(PeerEnd end, kernels::Device* device);
-  // The last thing in a constructor, the first in a destructor.
+  // The last thing in a constructor, the first in a destructor. A broken end lets go of the peer's
+  // word while it is still watched: that may wait for the device, and a store of a peer that has
+  // died may still take back the end of a wait there.
   void Watch();
-  void Unwatch();
+  void Unwatch() LOCKS_EXCLUDED(mu_);
   // What `stream` is given from now on finds the own word at `value` or beyond.
   void Await(kernels::Stream& stream, uint32_t value) LOCKS_EXCLUDED(mu_);
   // Stores the peer's word in the order of `stream`; nothing once the end is broken.

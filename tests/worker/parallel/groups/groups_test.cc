@@ -101,6 +101,7 @@ TEST_F(GroupsTest, FollowTheMesh) {
     EXPECT_EQ(links.gradient_in != nullptr, pp == 0);
     EXPECT_EQ(links.activation_in != nullptr, pp == 1);
     EXPECT_EQ(links.gradient_out != nullptr, pp == 1);
+    EXPECT_FALSE(groups->shares_memory()) << "nobody writes another one's";
   });
 }
 

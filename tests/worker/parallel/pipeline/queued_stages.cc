@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/layout/mesh.h"
 #include "worker/parallel/pipeline/peer_link.h"
 
@@ -188,8 +189,10 @@ int QueuedStages::NumPeer(int stage, int* num_links) const {
                                        links.gradient_in.get(), links.gradient_out.get()}) {
     if (end == nullptr) continue;
     ++*num_links;
-    num_peer +=
+    const bool is_peer =
         dynamic_cast<PeerSender*>(end) != nullptr || dynamic_cast<PeerReceiver*>(end) != nullptr;
+    CHECK_EQ(end->shares_memory(), is_peer);
+    num_peer += is_peer;
   }
   return num_peer;
 }
