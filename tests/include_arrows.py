@@ -97,6 +97,7 @@ ALLOWED = {
     "worker/comm/shm": ["common/base", "worker/comm"],
     "worker/comm/threads": ["common/base", "worker/comm"],
     "worker/data": ["common/base", "kernels/core", "worker/data/tokenizer"],
+    "worker/data/bench": ["worker/data"],
     "worker/data/prepare": ["common/base", "worker/data", "worker/data/tokenizer"],
     "worker/data/token_files": ["common/base", "worker/data", "worker/data/tokenizer"],
     "worker/data/tokenizer": ["common/base", "worker/data/tokenizer/sentencepiece_module"],

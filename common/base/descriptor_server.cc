@@ -167,10 +167,11 @@ StatusOr<Fd> Ask(const Question& question) {
 
 StatusOr<std::unique_ptr<DescriptorServer>> DescriptorServer::Start(Limits limits) {
   std::string name = "megatrain-" + RandomHex(16);
-  const Address address = AddressOf(name).value();
+  const std::optional<Address> address = AddressOf(name);
+  if (!address) return InvalidArgument("\"{}\" is no abstract address", name);
   Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) return ErrnoError(errno, "making a Unix-domain socket");
-  if (::bind(listener.get(), address.get(), address.size) != 0 ||
+  if (::bind(listener.get(), address->get(), address->size) != 0 ||
       ::listen(listener.get(), SOMAXCONN) != 0) {
     return ErrnoError(errno, "listening at the abstract address " + name);
   }

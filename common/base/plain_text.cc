@@ -66,6 +66,21 @@ std::string CleanLine(std::string_view text) {
   return out;
 }
 
+std::string JsonQuoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < ' ') {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
 bool IsPlainText(std::string_view text) { return CleanLine(text) == text; }
 
 Status CheckName(std::string_view what, std::string_view name, size_t max_bytes) {

@@ -17,6 +17,10 @@ std::string CleanText(std::string_view text);
 // The same on one line: line feeds and tabs become blanks.
 std::string CleanLine(std::string_view text);
 
+// A JSON string of the text, quotes included, which is a YAML scalar, too. What is not UTF-8 passes
+// as it is.
+std::string JsonQuoted(std::string_view text);
+
 // True for UTF-8 without control characters (line feed and tab are some) and marks of direction.
 bool IsPlainText(std::string_view text);
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/plain_text.h"
 #include "common/report/trace_stream.h"
 #include "megatrain/v1/trace.pb.h"
 
@@ -17,22 +18,6 @@ namespace mt::report {
 namespace {
 
 namespace v1 = megatrain::v1;
-
-// A JSON string.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 // Whole microseconds and three digits: a double would lose digits after some minutes.
 std::string Microseconds(int64_t nanos) {
@@ -67,7 +52,7 @@ class Writer {
 
   void Name(std::string_view what, int pid, int tid, std::string_view name) {
     Event(fmt::format(R"("ph":"M","name":"{}_name","pid":{},"tid":{},"args":{{"name":{}}})", what,
-                      pid, tid, Quoted(name)));
+                      pid, tid, base::JsonQuoted(name)));
   }
   void Order(std::string_view what, int pid, int tid, int place) {
     Event(fmt::format(R"("ph":"M","name":"{}_sort_index","pid":{},"tid":{},)"
@@ -79,7 +64,7 @@ class Writer {
     if (placed) args += fmt::format(R"(,"microbatch":{},"chunk":{})", span.microbatch, span.chunk);
     Event(fmt::format(R"("ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{},)"
                       R"("args":{{{}}})",
-                      Quoted(span.label), Quoted(category), pid, tid,
+                      base::JsonQuoted(span.label), base::JsonQuoted(category), pid, tid,
                       Microseconds(span.begin - base_), Microseconds(span.end - span.begin), args));
   }
   const std::string& events() const { return events_; }
@@ -133,9 +118,9 @@ std::string OtherData(const v1::JobTrace& trace) {
   if (trace.ranks_size() > 0) {
     out +=
         fmt::format(R"(,"first_step":{},"last_step":{},"device":{})", trace.ranks(0).first_step(),
-                    trace.ranks(0).last_step(), Quoted(trace.ranks(0).device()));
+                    trace.ranks(0).last_step(), base::JsonQuoted(trace.ranks(0).device()));
   }
-  if (!trace.note().empty()) out += fmt::format(R"(,"note":{})", Quoted(trace.note()));
+  if (!trace.note().empty()) out += fmt::format(R"(,"note":{})", base::JsonQuoted(trace.note()));
   return out;
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
+#include "common/base/plain_text.h"
 #include "common/spec/validate.h"
 #include "common/spec/values.h"
 #include "megatrain/v1/job.pb.h"
@@ -18,22 +19,6 @@ namespace {
 
 namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
-
-// A JSON string literal, which is also a YAML scalar.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < ' ') {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
 
 // Words to which YAML or our reader gives a meaning.
 constexpr std::string_view kWords[] = {"null", "none", "auto", "true", "false",
@@ -55,7 +40,7 @@ bool IsPlain(std::string_view text) {
 enum class Form { kYaml, kJson };
 
 std::string StringText(std::string_view text, Form form) {
-  return form == Form::kYaml && IsPlain(text) ? std::string(text) : Quoted(text);
+  return form == Form::kYaml && IsPlain(text) ? std::string(text) : base::JsonQuoted(text);
 }
 
 // One value of a scalar field, or of a list at `index`.
@@ -67,7 +52,7 @@ std::string ScalarText(const pb::Message& message, const Field& field, int index
   if (field.cpp_type() == Field::CPPTYPE_ENUM && form == Form::kYaml) return text;
   if (is_word) return StringText(text, form);
   if (unit == v1::UNIT_DURATION || unit == v1::UNIT_BYTES)
-    return form == Form::kJson ? Quoted(text) : text;
+    return form == Form::kJson ? base::JsonQuoted(text) : text;
   return text;
 }
 
@@ -102,7 +87,8 @@ std::vector<std::string> MapItems(const pb::Message& message, const Field& field
   std::vector<std::string> out;
   for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
     const pb::Message& entry = reflection.GetRepeatedMessage(message, &field, i);
-    out.push_back(fmt::format("{}: {}", Quoted(TextOf(entry, *field.message_type()->map_key())),
+    out.push_back(fmt::format("{}: {}",
+                              base::JsonQuoted(TextOf(entry, *field.message_type()->map_key())),
                               StringText(TextOf(entry, *field.message_type()->map_value()), form)));
   }
   std::sort(out.begin(), out.end());

@@ -16,7 +16,7 @@ FOLDER = sources.ROOT / "deploy/prometheus"
 
 
 def promtool(*args):
-    done = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

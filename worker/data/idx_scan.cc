@@ -14,9 +14,9 @@
 namespace mt::data {
 namespace {
 
-constexpr size_t kNumbers = 3;
+constexpr size_t kScanNumbers = 3;
 constexpr size_t kHexBytes = 32;
-constexpr size_t kBeforeAt = kNumbers * sizeof(int64_t) + kHexBytes;
+constexpr size_t kBeforeAt = kScanNumbers * sizeof(int64_t) + kHexBytes;
 
 std::string ScanText(const ScanKey& key) {
   return fmt::format(
@@ -29,8 +29,8 @@ std::string ScanText(const ScanKey& key) {
 Status WriteScan(const IdxScan& scan, int64_t sequences, ImageSink* sink) {
   CHECK_EQ(std::ssize(scan.before), NumScanBlocks(sequences));
   CHECK_EQ(scan.digest.size(), kHexBytes);
-  const std::array<int64_t, kNumbers> numbers = {scan.num_tokens, scan.max_length,
-                                                 scan.spaced_by_8 ? 1 : 0};
+  const std::array<int64_t, kScanNumbers> numbers = {scan.num_tokens, scan.max_length,
+                                                     scan.spaced_by_8 ? 1 : 0};
   RETURN_IF_ERROR(sink->Append(numbers.data(), sizeof(numbers)));
   RETURN_IF_ERROR(sink->Append(scan.digest.data(), kHexBytes));
   return sink->Append(scan.before.data(), scan.before.size() * sizeof(int64_t));
@@ -38,7 +38,7 @@ Status WriteScan(const IdxScan& scan, int64_t sequences, ImageSink* sink) {
 
 IdxScan ReadScan(const MappedFile& file, int64_t sequences) {
   const std::byte* const image = file.data() + kCacheHeaderBytes;
-  std::array<int64_t, kNumbers> numbers{};
+  std::array<int64_t, kScanNumbers> numbers{};
   std::memcpy(numbers.data(), image, sizeof(numbers));
   IdxScan scan{.digest = std::string(kHexBytes, '\0'),
                .num_tokens = numbers[0],

@@ -15,7 +15,7 @@ namespace mt::data {
 namespace {
 
 std::atomic<GuardedRange*> first_range = nullptr;
-struct sigaction before {};
+struct sigaction former {};
 uintptr_t page_bytes = 0;
 
 GuardedRange* RangeOf(uintptr_t address) {
@@ -40,14 +40,14 @@ bool PutZeros(uintptr_t address) {
 }
 
 void HandOn(int signal, siginfo_t* info, void* context) {
-  if ((before.sa_flags & SA_SIGINFO) != 0) {
-    before.sa_sigaction(signal, info, context);
-  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-    before.sa_handler(signal);
+  if ((former.sa_flags & SA_SIGINFO) != 0) {
+    former.sa_sigaction(signal, info, context);
+  } else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
+    former.sa_handler(signal);
   } else {
     // The access is made again and ends the process as if there had been no handler; a signal that
     // somebody sent has to be sent again.
-    ::sigaction(SIGBUS, &before, nullptr);
+    ::sigaction(SIGBUS, &former, nullptr);
     if (info->si_code <= 0) ::raise(signal);
   }
 }
@@ -66,7 +66,7 @@ void Install() {
   action.sa_sigaction = OnBusError;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
   ::sigemptyset(&action.sa_mask);
-  CHECK_EQ(::sigaction(SIGBUS, &action, &before), 0);
+  CHECK_EQ(::sigaction(SIGBUS, &action, &former), 0);
 }
 
 }  // namespace

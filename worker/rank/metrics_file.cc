@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/base/plain_text.h"
 #include "common/report/loss_units.h"
 #include "common/report/step_metrics.h"
 #include "megatrain/v1/metric.pb.h"
@@ -21,21 +22,6 @@ namespace v1 = megatrain::v1;
 // JSON has no NaN and no infinity; they are written as strings.
 std::string Number(double value) {
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : fmt::format("\"{}\"", value);
-}
-
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
 }
 
 // A scalar of the step: whole numbers without a point, bools by name.
@@ -61,7 +47,7 @@ std::string Bytes(const v1::StepRecord& step) {
   for (int i = 0; i < memory::kNumKinds; ++i) {
     const std::string kind(memory::Name(static_cast<memory::Kind>(i)));
     const auto found = step.memory_bytes().find(kind);
-    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", Quoted(kind),
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", base::JsonQuoted(kind),
                        found == step.memory_bytes().end() ? 0 : found->second);
   }
   return out + "}";
@@ -72,7 +58,7 @@ std::string Phases(const v1::StepRecord& step) {
   for (size_t i = 0; i < engine::kNumStepPhases; ++i) {
     const std::string phase(report::Name(static_cast<report::StepPhase>(i)));
     const auto found = step.phase_seconds().find(phase);
-    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", Quoted(phase),
+    out += fmt::format("{}{}: {}", i == 0 ? "{" : ", ", base::JsonQuoted(phase),
                        Number(found == step.phase_seconds().end() ? 0 : found->second));
   }
   return out + "}";
@@ -105,7 +91,7 @@ void MetricsFile::OnStep(const v1::StepRecord& record) {
   std::string line = fmt::format("{{\"kind\": \"step\", \"step\": {}", record.step());
   for (const report::StepMetric* scalar : Scalars()) {
     if (!scalar->IsReported(record)) continue;
-    line += fmt::format(", {}: {}", Quoted(scalar->name()), Value(*scalar, record));
+    line += fmt::format(", {}: {}", base::JsonQuoted(scalar->name()), Value(*scalar, record));
   }
   WriteLine(fmt::format("{}, \"phase_seconds\": {}, \"memory_bytes\": {}}}\n", line, Phases(record),
                         Bytes(record)));
@@ -120,7 +106,8 @@ void MetricsFile::OnEval(const train::EvalRecord& record) {
   WriteLine(fmt::format(
       "{{\"kind\": \"eval\", \"step\": {}, \"split\": {}, \"loss\": {}, \"tokens\": {}, "
       "\"final\": {}{}}}\n",
-      record.step, Quoted(record.split), Number(record.loss), record.tokens, record.final, units));
+      record.step, base::JsonQuoted(record.split), Number(record.loss), record.tokens, record.final,
+      units));
 }
 
 void MetricsFile::OnBench(const megatrain::v1::BenchReport& report) {
@@ -129,7 +116,7 @@ void MetricsFile::OnBench(const megatrain::v1::BenchReport& report) {
       "\"p95_step_seconds\": {}, \"tokens_per_second\": {}, \"tflops_per_slot\": {}, "
       "\"tflops_per_slot_full\": {}, \"megatron_tflops_per_slot\": {}, \"mfu\": {}, "
       "\"product_tflops\": {}, \"kernel_seconds\": {}, \"ratio_to_kernels\": {}}}\n",
-      Quoted(report.device()), report.steps(), Number(report.median_step_seconds()),
+      base::JsonQuoted(report.device()), report.steps(), Number(report.median_step_seconds()),
       Number(report.p95_step_seconds()), Number(report.tokens_per_second()),
       Number(report.tflops_per_slot()), Number(report.tflops_per_slot_full()),
       Number(report.megatron_tflops_per_slot()), Number(report.mfu()),
@@ -141,13 +128,13 @@ void MetricsFile::OnCheckpointSaved(const train::CheckpointRecord& record) {
   WriteLine(fmt::format(
       "{{\"kind\": \"checkpoint\", \"step\": {}, \"epoch\": {}, \"path\": {}, \"bytes\": {}, "
       "\"seconds\": {}, \"stall_seconds\": {}}}\n",
-      record.step, record.epoch, Quoted(record.path), record.bytes, Number(record.seconds),
-      Number(record.stall_seconds)));
+      record.step, record.epoch, base::JsonQuoted(record.path), record.bytes,
+      Number(record.seconds), Number(record.stall_seconds)));
 }
 
 void MetricsFile::OnCheckpointFailed(int64_t step, const Status& why) {
   WriteLine(fmt::format("{{\"kind\": \"checkpoint_failed\", \"step\": {}, \"why\": {}}}\n", step,
-                        Quoted(base::Message(why))));
+                        base::JsonQuoted(base::Message(why))));
 }
 
 }  // namespace mt::rank

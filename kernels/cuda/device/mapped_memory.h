@@ -18,8 +18,8 @@ class MappedMemory {
     std::string text;  // the call's name and the driver's answer
   };
   // Maps all `bytes` of `handle`, a multiple of the granularity, for GPU `ordinal` to read and
-  // write; does not wait for the device. Owns the handle from now on. nullptr where the driver
-  // refuses a call.
+  // write. Owns the handle from now on. nullptr where the driver refuses a call; then nothing waits
+  // for the device.
   static std::unique_ptr<MappedMemory> Map(int ordinal, CUmemGenericAllocationHandle handle,
                                            int64_t bytes, Refusal* refusal);
   // Waits for all that the device was given, so that whatever waits there for a peer must come to

@@ -3,6 +3,7 @@
 #include "common/base/plain_text.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace mt::base {
 namespace {
@@ -39,6 +40,21 @@ TEST(PlainTextTest, WhatIsNoUtf8IsWrittenOutByteByByte) {
   EXPECT_EQ(CleanText("\xED\xA0\x80"), "\\xed\\xa0\\x80");  // half of a surrogate pair
   EXPECT_EQ(CleanText("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(CleanText("\xE2\x80"), "\\xe2\\x80");  // cut off
+}
+
+TEST(PlainTextTest, AJsonStringReadsBackAsTheText) {
+  for (int c = 0; c < 256; ++c) {
+    const std::string text{'a', static_cast<char>(c), 'z'};
+    const std::string json = JsonQuoted(text);
+    if (c >= 0x80) {
+      EXPECT_EQ(json, '"' + text + '"');
+      continue;
+    }
+    EXPECT_EQ(nlohmann::json::parse(json), text) << c;
+  }
+  EXPECT_EQ(JsonQuoted(R"(a "b" \c)"), R"("a \"b\" \\c")");
+  EXPECT_EQ(JsonQuoted("\n\x1b"), R"("\u000a\u001b")");
+  EXPECT_EQ(JsonQuoted(""), R"("")");
 }
 
 TEST(PlainTextTest, NamesThatMeanSomethingElseAreRefused) {

@@ -131,5 +131,21 @@ TEST_F(StepTracerTest, AStepThatComesLateIsStarvedFromItsBegin) {
   EXPECT_EQ(starved[0].end - starved[0].begin, 4'000'000);
 }
 
+// A save, say: what the host does between steps keeps no step waiting.
+TEST_F(StepTracerTest, WhatLiesBetweenStepsIsNotStarved) {
+  tracer_.Start({.first = 1, .last = 2});
+  Begin(1);
+  Work(5);
+  Rest(1);
+  device_.RunAll();
+  clock_.Advance(milliseconds(4));
+  phases_.EndBetween();
+  device_.RunAll();
+  Begin(2);
+  Work(5);
+  Rest(2);
+  EXPECT_TRUE(Starved(2).empty());
+}
+
 }  // namespace
 }  // namespace mt::trace

@@ -29,9 +29,7 @@ std::optional<CodePoint> Before(std::string_view text, size_t at) {
   return std::nullopt;
 }
 
-bool IsSpace(const std::optional<CodePoint>& point) {
-  return point && CharClasses()[point->code] == CharClass::kSpace;
-}
+bool IsSpace(const CodePoint& point) { return CharClasses()[point.code] == CharClass::kSpace; }
 
 bool IsWord(const std::optional<CodePoint>& point) { return point && IsWordCharacter(point->code); }
 
@@ -78,17 +76,22 @@ bool AddedTokens::StandsAlone(std::string_view text, const Match& match) {
 size_t AddedTokens::Begin(std::string_view text, const Match& match, size_t done) {
   if (!match.token->lstrip) return match.offset;
   size_t begin = match.offset;
-  for (auto point = Before(text, begin); begin > done && IsSpace(point);
-       point = Before(text, begin))
+  while (begin > done) {
+    const auto point = Before(text, begin);
+    if (!point || !IsSpace(*point)) break;
     begin -= point->bytes;
+  }
   return std::max(begin, done);
 }
 
 size_t AddedTokens::SpaceEnd(std::string_view text, size_t from, Space* last) {
   if (last->begin <= from && from < last->end) return last->end;
   *last = {.begin = from, .end = from};
-  for (auto point = After(text, from); IsSpace(point); point = After(text, last->end))
+  while (true) {
+    const auto point = After(text, last->end);
+    if (!point || !IsSpace(*point)) break;
     last->end += point->bytes;
+  }
   return last->end;
 }
 

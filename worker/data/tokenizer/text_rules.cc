@@ -94,8 +94,11 @@ std::string Normalized(const std::vector<NormalizerStep>& steps, std::string_vie
   std::string result(text);
   for (const NormalizerStep& step : steps) {
     if (result.empty()) break;
-    result =
-        step.pattern.empty() ? step.content + result : Replaced(result, step.pattern, step.content);
+    if (step.pattern.empty()) {
+      result.insert(0, step.content);
+    } else {
+      result = Replaced(result, step.pattern, step.content);
+    }
   }
   return result;
 }

@@ -111,7 +111,7 @@ class TextTokenizer final : public Tokenizer {
 }  // namespace
 
 StatusOr<std::unique_ptr<Tokenizer>> MakeTextTokenizer(BpeParts parts) {
-  TextRules rules = *std::move(parts.text);
+  TextRules rules = std::move(parts.text).value_or(TextRules{});
   ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(parts));
   ASSIGN_OR_RETURN(const int32_t eod, FindEod(parts));
   for (NamedToken& token : parts.named) {

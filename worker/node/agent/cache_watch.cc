@@ -72,6 +72,7 @@ std::string OwnerOf(const CachedFile& file) {
 std::string OwnersText(const std::map<std::string, int64_t>& bytes_of) {
   constexpr size_t kMost = 5;
   std::vector<std::pair<int64_t, std::string>> owners;
+  owners.reserve(bytes_of.size());
   for (const auto& [owner, bytes] : bytes_of)
     owners.emplace_back(-bytes, owner.empty() ? "unknown" : owner);
   std::sort(owners.begin(), owners.end());

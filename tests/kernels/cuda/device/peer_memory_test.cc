@@ -2,14 +2,17 @@
 // words, whatever becomes of who has named it; and what is shared is memory like any other.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <poll.h>
 #include <spawn.h>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -173,6 +176,7 @@ TEST_F(PeerMemoryTest, IsWhatTheOtherProcessHasAndWritesThere) {
   ASSERT_TRUE(data != nullptr && place != nullptr && word != nullptr);
   EXPECT_EQ(data->bytes(), kSharedBytes);
   EXPECT_EQ(place->bytes(), kSharedBytes - kOffset);
+  EXPECT_EQ(word->bytes(), 4) << "without what rounding adds";
   EXPECT_EQ(place->data(), static_cast<char*>(data->data()) + kOffset) << "one mapping for both";
   EXPECT_TRUE(AllAre(data->data(), kExported));
   // A kernel, the copy engine and the word behind them.
@@ -212,6 +216,30 @@ TEST_F(PeerMemoryTest, OutlivesAnExporterThatIsKilledWhileItIsWritten) {
   EXPECT_GE(device().Memory()->free_bytes, free_bytes + kSharedBytes / 2);
   EXPECT_EQ(peers().Import(exporter.data(), &why_not), nullptr);
   EXPECT_THAT(why_not, HasSubstr("has ended, or runs in another network namespace"));
+}
+
+// A pass begins with imports, while earlier work waits for what this host has yet to enqueue.
+TEST_F(PeerMemoryTest, MapsWhileTheDeviceWaits) {
+  const Exporter exporter;
+  const auto word = device().Allocate(sizeof(uint32_t), MemoryKind::kShared);
+  device().Zero(stream(), word->data(), word->bytes());
+  stream().Synchronize();
+  const auto waiting = device().CreateStream(StreamPriority::kLow);
+  const auto rescue = device().CreateStream(StreamPriority::kHigh);
+  const auto over = device().CreateEvent();
+  waiting->WaitValue(static_cast<uint32_t*>(word->data()), 1);
+  over->Record(*waiting);
+  std::promise<void> mapped;
+  std::thread release([&, done = mapped.get_future()] {
+    done.wait_for(std::chrono::seconds(10));  // however long the driver would wait
+    rescue->WriteValue(static_cast<uint32_t*>(word->data()), 1);
+  });
+  const auto data = Import(exporter.data());
+  EXPECT_FALSE(over->IsDone()) << "the import has waited for the device";
+  mapped.set_value();
+  release.join();
+  waiting->Synchronize();
+  EXPECT_TRUE(data != nullptr && AllAre(data->data(), kExported));
 }
 
 TEST_F(PeerMemoryTest, SaysWhatItDoesNotShare) {
