@@ -60,13 +60,19 @@ void AddPlaceFlags(CLI::App* app, GlobalOptions* options) {
 }
 
 void AddOutputFlags(CLI::App* app, GlobalOptions* options) {
-  const std::map<std::string, OutputFormat> formats = {
-      {"table", OutputFormat::kTable}, {"wide", OutputFormat::kWide}, {"json", OutputFormat::kJson},
-      {"jsonl", OutputFormat::kJsonl}, {"yaml", OutputFormat::kYaml}, {"csv", OutputFormat::kCsv},
-      {"name", OutputFormat::kName},   {"none", OutputFormat::kNone}};
-  app->add_option("-o,--output", options->output, "How answers are printed (csv: metrics only)")
+  const std::map<std::string, OutputFormat> formats = {{"table", OutputFormat::kTable},
+                                                       {"wide", OutputFormat::kWide},
+                                                       {"json", OutputFormat::kJson},
+                                                       {"jsonl", OutputFormat::kJsonl},
+                                                       {"yaml", OutputFormat::kYaml},
+                                                       {"csv", OutputFormat::kCsv},
+                                                       {"name", OutputFormat::kName},
+                                                       {"none", OutputFormat::kNone},
+                                                       {"tensorboard", OutputFormat::kTensorboard}};
+  app->add_option("-o,--output", options->output,
+                  "How answers are printed (csv, tensorboard: metrics only)")
       ->envname("MTCTL_OUTPUT")
-      ->transform(Choice(formats, "table,wide,json,jsonl,yaml,csv,name,none"));
+      ->transform(Choice(formats, "table,wide,json,jsonl,yaml,csv,name,none,tensorboard"));
   const std::map<std::string, ColorMode> colors = {
       {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
   app->add_option("--color", options->color, "Colours; auto: on a terminal, without NO_COLOR")
@@ -113,8 +119,11 @@ int RunApp(int argc, const char* const* argv) {
     std::fprintf(stderr, "%s\n", UsageProblem(app, error).c_str());
     return kExitUsage;
   }
-  if (options.output == OutputFormat::kCsv && !app.got_subcommand("metrics")) {
-    return Complain(base::InvalidArgument("-o csv is for `mtctl metrics`; use -o jsonl"),
+  const bool of_metrics =
+      options.output == OutputFormat::kCsv || options.output == OutputFormat::kTensorboard;
+  if (of_metrics && !app.got_subcommand("metrics")) {
+    return Complain(base::InvalidArgument("-o {} is for `mtctl metrics`; use -o jsonl",
+                                          OutputFormatName(options.output)),
                     kExitUsage);
   }
   options.output_given = IsOutputGiven(argc, argv);

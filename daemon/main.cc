@@ -1,5 +1,6 @@
 // mt-coordinator: the cluster's one daemon. This file holds flags, signals and exit codes;
 // everything else is started by daemon/service/coordinator.h.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +38,10 @@ enum ExitCode : int {
 constexpr uint16_t kHttpPort = 7071;
 constexpr uint16_t kHealthPort = 7073;
 
+int SecondsOf(std::chrono::milliseconds time) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(time).count());
+}
+
 struct Flags {
   std::string listen = "127.0.0.1:7070";
   std::string http_listen;
@@ -45,6 +50,9 @@ struct Flags {
   std::string port_file;
   std::string http_port_file;
   std::string log_level = "info";
+  int suspect_after = SecondsOf(Coordinator::Config().silence.suspect_after);
+  int lost_after = SecondsOf(Coordinator::Config().silence.lost_after);
+  int phantom_after = SecondsOf(Coordinator::Config().silence.phantom_after);
   bool insecure = false;
   bool check_config = false;
 };
@@ -65,11 +73,14 @@ ExitCode CodeOf(const Status& status) {
   return stays ? kExitStore : kExitIo;
 }
 
-// The addresses from the flags; Serve fills the other members.
+// The addresses and limits from the flags; Serve fills the other members.
 StatusOr<Coordinator::Config> Configure(const Flags& flags) {
   Coordinator::Config config;
   config.state_dir = flags.state;
   config.insecure = flags.insecure;
+  config.silence = {.suspect_after = std::chrono::seconds(flags.suspect_after),
+                    .lost_after = std::chrono::seconds(flags.lost_after),
+                    .phantom_after = std::chrono::seconds(flags.phantom_after)};
   ASSIGN_OR_RETURN(config.listen, rpc::ParseEndpoint(flags.listen));
   if (!flags.http_listen.empty()) {
     ASSIGN_OR_RETURN(config.http_listen, rpc::ParseEndpoint(flags.http_listen, kHttpPort));
@@ -153,6 +164,22 @@ int Serve(const Flags& flags, Coordinator::Config config) {
   return signal == SIGUSR1 ? kExitIo : kExitOk;
 }
 
+void AddLimits(CLI::App* app, Flags* flags) {
+  const CLI::Range seconds(1, 86'400);
+  app->add_option("--suspect-after", flags->suspect_after,
+                  "Seconds without a heartbeat after which a worker is suspect")
+      ->capture_default_str()
+      ->check(seconds);
+  app->add_option("--lost-after", flags->lost_after,
+                  "Seconds without a heartbeat after which a worker is lost")
+      ->capture_default_str()
+      ->check(seconds);
+  app->add_option("--phantom-after", flags->phantom_after,
+                  "Seconds that a rank of a job may be on no node, or do otherwise than was asked")
+      ->capture_default_str()
+      ->check(seconds);
+}
+
 void AddOptions(CLI::App* app, Flags* flags) {
   app->add_option("--listen", flags->listen,
                   "Address of the API, HOST:PORT; port 0 takes a free one")
@@ -169,6 +196,7 @@ void AddOptions(CLI::App* app, Flags* flags) {
                   "File that receives the HTTP address as bound");
   app->add_option("--log-level", flags->log_level, "debug, info, warn or error")
       ->capture_default_str();
+  AddLimits(app, flags);
   app->add_flag("--insecure", flags->insecure,
                 "Listen beyond this machine although there is no TLS and no authentication");
   app->add_flag("--check-config", flags->check_config, "Check the flags, then exit");

@@ -41,6 +41,7 @@ void AddResume(const CommandContext& context);
 void AddCheckpoint(const CommandContext& context);
 void AddProfile(const CommandContext& context);
 void AddGenerate(const CommandContext& context);
+void AddEval(const CommandContext& context);
 void AddUpdate(const CommandContext& context);
 void AddCancel(const CommandContext& context);
 void AddKill(const CommandContext& context);
@@ -58,10 +59,10 @@ void AddHelp(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddInit,     AddSubmit,  AddFollow,     AddBench,   AddValidate, AddExplain, AddGet,
-    AddDescribe, AddEvents,  AddLogs,       AddMetrics, AddPlot,     AddTop,     AddWait,
-    AddPause,    AddResume,  AddCheckpoint, AddProfile, AddGenerate, AddUpdate,  AddCancel,
-    AddKill,     AddDelete,  AddAdopt,      AddNode,    AddAdmin,    AddData,    AddTokenizer,
-    AddDev,      AddContext, AddCompletion, AddVersion, AddHelp};
+    AddInit,      AddSubmit, AddFollow,     AddBench,      AddValidate, AddExplain, AddGet,
+    AddDescribe,  AddEvents, AddLogs,       AddMetrics,    AddPlot,     AddTop,     AddWait,
+    AddPause,     AddResume, AddCheckpoint, AddProfile,    AddGenerate, AddEval,    AddUpdate,
+    AddCancel,    AddKill,   AddDelete,     AddAdopt,      AddNode,     AddAdmin,   AddData,
+    AddTokenizer, AddDev,    AddContext,    AddCompletion, AddVersion,  AddHelp};
 
 }  // namespace mt::client

@@ -9,11 +9,13 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/history.h"
 #include "client/commands/history_walk.h"
+#include "client/output/event_export.h"
 #include "client/output/format.h"
 #include "client/session/interrupt.h"
 #include "common/base/plain_text.h"
@@ -113,9 +115,11 @@ class AllSteps {
   AllSteps(const MetricsArgs& args, const GlobalOptions& options, std::vector<std::string> names)
       : printer_(args, options),
         names_(std::move(names)),
+        events_(options.output == OutputFormat::kTensorboard),
         rows_differ_(options.output == OutputFormat::kJsonl && args.history.names.empty()) {}
 
   ExitCode Show(const v1::History& page) {
+    if (events_) return PrintText(exported_.Page(page));
     Metrics metrics = FromHistory(page);
     for (const std::string& name : Align(rows_differ_, &names_, &metrics)) {
       if (rows_differ_ || !late_.insert(name).second) continue;
@@ -124,7 +128,9 @@ class AllSteps {
     }
     return printer_.Show(std::move(metrics));
   }
-  static void SayReplaced(int64_t first, int64_t last) {
+  // Readers of event files drop what is replaced; of the others a later row counts.
+  void OnReplaced(int64_t first, int64_t last) {
+    if (events_) (void)PrintText(exported_.Again(first, NowMicros()));
     std::fprintf(stderr,
                  "mtctl: a rollback replaced steps %lld to %lld while they were read: they follow "
                  "again; of a step that comes twice the later row, of the higher epoch, counts\n",
@@ -133,8 +139,10 @@ class AllSteps {
 
  private:
   Printer printer_;
+  EventExport exported_;
   std::vector<std::string> names_;
   std::set<std::string> late_;
+  const bool events_;       // as an event file
   const bool rows_differ_;  // a row names its own columns, so later ones may have more
 };
 
@@ -156,9 +164,10 @@ ExitCode ShowAll(MetricsArgs args, const GlobalOptions& options) {
   const ExitCode known = CheckNames(metrics, args.history);
   if (known != kExitOk) return known;
   AllSteps all(args, options, args.history.names.empty() ? metrics.names : args.history.names);
-  return WalkHistory(**api, args.history, options,
-                     {.page = [&](const v1::History& page) { return all.Show(page); },
-                      .replaced = AllSteps::SayReplaced});
+  return WalkHistory(
+      **api, args.history, options,
+      {.page = [&](const v1::History& page) { return all.Show(page); },
+       .replaced = [&](int64_t first, int64_t last) { all.OnReplaced(first, last); }});
 }
 
 ExitCode ShowHistory(MetricsArgs args, const GlobalOptions& options) {
@@ -233,10 +242,27 @@ ExitCode WatchMetrics(const MetricsArgs& args, const GlobalOptions& options) {
   return kExitInterrupted;
 }
 
+// An event file holds every step, and is not for a terminal.
+ExitCode CheckEventFile(const MetricsArgs& args) {
+  if (!args.all) {
+    return Complain(base::InvalidArgument("-o tensorboard writes every step: add --all"),
+                    kExitUsage);
+  }
+  if (::isatty(STDOUT_FILENO) == 0) return kExitOk;
+  return Complain(base::InvalidArgument("an event file is not for a terminal: write it to a file "
+                                        "with \"tfevents\" in its name, > events.out.tfevents.{}",
+                                        args.history.job),
+                  kExitUsage);
+}
+
 ExitCode RunMetrics(const MetricsArgs& args, const GlobalOptions& options) {
   if (options.output == OutputFormat::kJson || options.output == OutputFormat::kYaml) {
     return Complain(base::InvalidArgument("metrics are printed line by line: use -o jsonl or csv"),
                     kExitUsage);
+  }
+  if (options.output == OutputFormat::kTensorboard) {
+    const ExitCode fits = CheckEventFile(args);
+    if (fits != kExitOk) return fits;
   }
   if (args.all) return ShowAll(args, options);
   return args.watch ? WatchMetrics(args, options) : ShowHistory(args, options);
@@ -245,8 +271,10 @@ ExitCode RunMetrics(const MetricsArgs& args, const GlobalOptions& options) {
 }  // namespace
 
 void AddMetrics(const CommandContext& context) {
-  CLI::App* command = context.app->add_subcommand(
-      "metrics", "Loss, speed and all else of a job's steps (-o table, wide, jsonl or csv)");
+  CLI::App* command =
+      context.app->add_subcommand("metrics",
+                                  "Loss, speed and all else of a job's steps (-o table, wide, "
+                                  "jsonl or csv; with --all tensorboard)");
   auto args = std::make_shared<MetricsArgs>();
   const RangeOptions ranges = AddHistoryFlags(command, &args->history);
   auto* all =

@@ -82,7 +82,7 @@ ExitCode Readmit(const NodeArgs& args, const GlobalOptions& options) {
   if (IsTable(options.output)) {
     return PrintText(fmt::format(
         "node {}: the next worker of this name is let in without its secret, once its "
-        "former holder was silent for {} s\n",
+        "former holder was silent for {} s (or as mt-coordinator --suspect-after says)\n",
         args.node,
         std::chrono::duration_cast<control::seconds>(control::kWorkerSuspectAfter).count()));
   }

@@ -15,11 +15,11 @@ class Message;
 
 namespace mt::client {
 
-enum class OutputFormat { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName, kNone };
+enum class OutputFormat { kTable, kWide, kJson, kJsonl, kYaml, kCsv, kName, kNone, kTensorboard };
 
 // The formats as `-o` names them, in the order of the enum.
-inline constexpr std::array<std::string_view, 8> kOutputFormatNames = {
-    "table", "wide", "json", "jsonl", "yaml", "csv", "name", "none"};
+inline constexpr std::array<std::string_view, 9> kOutputFormatNames = {
+    "table", "wide", "json", "jsonl", "yaml", "csv", "name", "none", "tensorboard"};
 constexpr std::string_view OutputFormatName(OutputFormat format) {
   return kOutputFormatNames[static_cast<size_t>(format)];
 }

@@ -135,7 +135,8 @@ TableArgs MakeTableArgs(const GlobalOptions& options) {
 }
 
 ExitCode PrintText(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return kExitOk;
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (whole && std::fflush(stdout) == 0) return kExitOk;
   return Complain(base::ErrnoError(errno, "write to standard output"), kExitIo);
 }
 

@@ -63,6 +63,7 @@ int64_t NowMicros();
 // Prints the answer in the format of -o. Returns kExitOk, or kExitIo where stdout cannot be
 // written.
 ExitCode Print(const View& view, const GlobalOptions& options);
+// As it is; it need not be text.
 ExitCode PrintText(const std::string& text);
 // For verbs that print text alone: where -o asks for anything else, says so on stderr with what to
 // do `instead` and returns kExitUsage; else kExitOk. What $MTCTL_OUTPUT asks of all verbs is not

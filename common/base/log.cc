@@ -136,6 +136,11 @@ void Write(Level level, std::string_view message, Fields fields) {
   state.logger->log(ToSpdlog(level), line);
 }
 
+void Line(std::string_view line) {
+  // The text is no format: braces in it stay.
+  Global().logger->log(spdlog::level::info, "{}", line);
+}
+
 void Flush() { Global().logger->flush(); }
 
 }  // namespace mt::log

@@ -65,6 +65,9 @@ inline void Warn(std::string_view message, Fields fields = {}) {
 inline void Error(std::string_view message, Fields fields = {}) {
   Write(Level::kError, message, fields);
 }
+// Writes one line as it is, without time or fields: of a format that is another program's. Dropped
+// where lines of level Info are.
+void Line(std::string_view line);
 // Blocks until everything written so far has reached the file or stderr.
 void Flush();
 

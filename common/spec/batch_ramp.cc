@@ -149,6 +149,14 @@ int64_t BatchRamp::BatchOf(int64_t consumed_samples) const {
   return std::prev(next)->batch;
 }
 
+int64_t BatchRamp::BatchBefore(int64_t consumed_samples) const {
+  for (const BatchPhase& phase : phases_) {
+    const int64_t before = consumed_samples - phase.batch;
+    if (before >= 0 && BatchOf(before) == phase.batch) return phase.batch;
+  }
+  return last_batch();
+}
+
 int64_t BatchRamp::StepsFor(int64_t samples) const {
   int64_t steps = 0;
   int64_t consumed = 0;

@@ -41,6 +41,9 @@ class BatchRamp {
   int64_t last_batch() const { return phases_.back().batch; }
   // Size of the step that begins after `consumed_samples` samples.
   int64_t BatchOf(int64_t consumed_samples) const;
+  // Size of the step after which so many samples are consumed; last_batch() where no step ends
+  // there.
+  int64_t BatchBefore(int64_t consumed_samples) const;
   // Number of steps in a run of at most `samples` samples; only whole batches count.
   int64_t StepsFor(int64_t samples) const;
   // Samples consumed by the first `steps` steps; the largest int64 where the result does not fit.

@@ -311,6 +311,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"resilience.timeouts.collective", OneRank},
     {"resilience.deadline", Always},
     {"telemetry.log_format", Always},
+    {"telemetry.tensorboard", Always},
     {"bench.warmup", Always},
     {"bench.steps", Always},
     {"bench.kernels", Always},

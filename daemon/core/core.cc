@@ -38,16 +38,22 @@ constexpr std::chrono::milliseconds kFlushInterval{200};
 }  // namespace
 
 struct Core::Parts {
-  Parts(Store* store, const base::Clock* the_clock, History* the_history)
+  Parts(Store* store, const base::Clock* the_clock, History* the_history,
+        const SilenceLimits& limits)
       : clock(the_clock),
         own_time(the_clock),
         history(the_history),
         uid(base::NewUid()),
         ledger(store, clock),
+        leases(limits),
         hub(&ledger, &authority),
         feeds(&hub, clock, history),
         events(store),
-        keeper({.ledger = &ledger, .hub = &hub, .rendezvous = &rendezvous, .clock = &own_time}),
+        keeper({.ledger = &ledger,
+                .hub = &hub,
+                .rendezvous = &rendezvous,
+                .clock = &own_time,
+                .phantom_after = limits.phantom_after}),
         restore_gate({.ledger = &ledger, .leases = &leases, .clock = &own_time}),
         roll_call(&ledger, &leases),
         placer({.ledger = &ledger,
@@ -167,8 +173,8 @@ void Core::Parts::FollowStore() {
                                     rpc::reason::kStoreReadOnly));
 }
 
-Core::Core(Store* store, const base::Clock* clock, History* history)
-    : parts_(std::make_unique<Parts>(store, clock, history)) {
+Core::Core(Store* store, const base::Clock* clock, History* history, const SilenceLimits& limits)
+    : parts_(std::make_unique<Parts>(store, clock, history, limits)) {
   parts_->ledger.OnJobWritten([this](const v1::Job& job) { parts_->feeds.PublishJob(job); });
   parts_->ledger.OnEventsWritten(
       [this](const Ledger::Events& events) { parts_->events.Publish(events); });

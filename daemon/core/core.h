@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "daemon/membership/silence_limits.h"
 
 namespace mt::daemon {
 
@@ -25,8 +26,10 @@ class Store;
 
 class Core {
  public:
-  // All outlive the core. Without a history steps are kept in memory only.
-  Core(Store* store, const base::Clock* clock, History* history = nullptr);
+  // All outlive the core. Without a history steps are kept in memory only. The limits are valid
+  // (CheckLimits).
+  Core(Store* store, const base::Clock* clock, History* history = nullptr,
+       const SilenceLimits& limits = {});
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();

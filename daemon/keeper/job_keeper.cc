@@ -30,7 +30,7 @@ JobKeeper::JobKeeper(const Parts& parts)
       nodes_(tools_, &placement_, &teardown_),
       answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
       adoption_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
-      phases_(tools_, &adoption_) {}
+      phases_(tools_, &adoption_, parts.phantom_after) {}
 
 void JobKeeper::Raise(v1::StoredJob& stored, JobEvent event, const Why& why) {
   const auto actions = transitions_.Apply(stored, event, why);

@@ -6,8 +6,10 @@
 // thread).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
+#include "common/control/numbers.h"
 #include "daemon/keeper/command_answers.h"
 #include "daemon/keeper/job_adoption.h"
 #include "daemon/keeper/job_bases.h"
@@ -35,6 +37,7 @@ class JobKeeper final : public JobRaiser {
     WorkerHub* hub;
     KeyValues* rendezvous;
     const base::Clock* clock;
+    std::chrono::milliseconds phantom_after = control::kPhantomAfter;  // P7
   };
   explicit JobKeeper(const Parts& parts);
   JobKeeper(const JobKeeper&) = delete;

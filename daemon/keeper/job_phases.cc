@@ -81,7 +81,7 @@ bool JobPhases::IsPhantom(const v1::StoredJob& stored) {
   }
   const base::MonotonicTime now = tools_.clock->Now();
   if (since == base::MonotonicTime{}) since = now;
-  return now - since >= control::kPhantomAfter;
+  return now - since >= phantom_after_;
 }
 
 void JobPhases::EndPhantom(v1::StoredJob& stored) {
@@ -137,7 +137,7 @@ bool JobPhases::IsAgainstGoal(const v1::StoredJob& stored) {
   }
   const base::MonotonicTime now = tools_.clock->Now();
   if (since == base::MonotonicTime{}) since = now;
-  return now - since >= control::kPhantomAfter;
+  return now - since >= phantom_after_;
 }
 
 bool JobPhases::StartIsOver(const v1::StoredJob& stored) {

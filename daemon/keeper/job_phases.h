@@ -5,6 +5,8 @@
 // thread-safe (the core's thread).
 #pragma once
 
+#include <chrono>
+
 #include "daemon/keeper/keeper_tools.h"
 #include "daemon/ledger/ledger.h"
 
@@ -14,8 +16,10 @@ class JobAdoption;
 
 class JobPhases {
  public:
-  // The adoption outlives it.
-  JobPhases(const KeeperTools& tools, JobAdoption* adoption) : tools_(tools), adoption_(adoption) {}
+  // The adoption outlives it. phantom_after: P7.
+  JobPhases(const KeeperTools& tools, JobAdoption* adoption,
+            std::chrono::milliseconds phantom_after)
+      : tools_(tools), adoption_(adoption), phantom_after_(phantom_after) {}
 
   // Looks at one job. True where it was moved.
   bool Tick(v1::StoredJob& job);
@@ -36,6 +40,7 @@ class JobPhases {
 
   KeeperTools tools_;
   JobAdoption* adoption_;
+  const std::chrono::milliseconds phantom_after_;
 };
 
 }  // namespace mt::daemon

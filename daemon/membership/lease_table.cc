@@ -2,7 +2,6 @@
 // the next Start.
 #include "daemon/membership/lease_table.h"
 
-#include "common/control/numbers.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::daemon {
@@ -41,9 +40,9 @@ std::vector<LeaseChange> LeaseTable::Tick(base::MonotonicTime now) {
   for (auto& [node, lease] : leases_) {
     const auto silent = now - lease.renewed;
     if (!IsOver(lease.state)) {
-      lease.state = silent >= control::kWorkerLostAfter      ? v1::NODE_LOST
-                    : silent >= control::kWorkerSuspectAfter ? v1::NODE_SUSPECT
-                                                             : v1::NODE_READY;
+      lease.state = silent >= limits_.lost_after      ? v1::NODE_LOST
+                    : silent >= limits_.suspect_after ? v1::NODE_SUSPECT
+                                                      : v1::NODE_READY;
     }
     if (lease.state == lease.told) continue;
     changes.push_back({node, lease.told, lease.state});

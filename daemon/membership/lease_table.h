@@ -1,6 +1,6 @@
-// Leases of the workers (L1): a node is READY while heartbeats arrive, SUSPECT 10 s after the last
-// one, LOST after 30 s, and DEAD when an operator declares it. Decides by the monotonic times that
-// it is given (docs/design/control-plane.md#silence). Not thread-safe; pure.
+// Leases of the workers (L1): a node is READY while heartbeats arrive, SUSPECT some time after the
+// last one (10 s), LOST later (30 s), and DEAD when an operator declares it. Decides by the
+// monotonic times that it is given (docs/design/control-plane.md#silence). Not thread-safe; pure.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "daemon/membership/silence_limits.h"
 
 namespace megatrain::v1 {
 enum NodeState : int;
@@ -25,6 +26,9 @@ struct LeaseChange {
 // The leases of all known nodes.
 class LeaseTable {
  public:
+  explicit LeaseTable(const SilenceLimits& limits = {}) : limits_(limits) {}
+
+  const SilenceLimits& limits() const { return limits_; }
   // Starts a lease of full length: at registration, and for every known node when the coordinator
   // starts. The node is READY.
   void Start(const std::string& node, base::MonotonicTime now);
@@ -48,6 +52,7 @@ class LeaseTable {
     megatrain::v1::NodeState told;  // what Tick last reported
   };
   std::map<std::string, Lease> leases_;
+  const SilenceLimits limits_;
 };
 
 }  // namespace mt::daemon

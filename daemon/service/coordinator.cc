@@ -150,7 +150,8 @@ Status Coordinator::Parts::StartCore(const Config& config) {
   history->OnFlush([this](double seconds) { meter->OnHistoryFlush(seconds); });
   timed_store = std::make_unique<TimedStore>(store.get(),
                                              [this](double seconds) { meter->OnCommit(seconds); });
-  core = std::make_unique<Core>(timed_store.get(), base::Clock::Real(), history.get());
+  core =
+      std::make_unique<Core>(timed_store.get(), base::Clock::Real(), history.get(), config.silence);
   RETURN_IF_ERROR(core->Recover());
   info->Stand(*core);
   last_turn = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -205,7 +206,8 @@ Coordinator::~Coordinator() { Stop(); }
 
 Status Coordinator::Check(const Config& config) {
   RETURN_IF_ERROR(CheckAddress("--listen", config.listen, config.insecure));
-  return CheckAddress("--http-listen", config.http_listen, config.insecure);
+  RETURN_IF_ERROR(CheckAddress("--http-listen", config.http_listen, config.insecure));
+  return CheckLimits(config.silence);
 }
 
 StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Config& config) {

@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
+#include "daemon/membership/silence_limits.h"
 
 namespace mt::base {
 class Notifier;
@@ -33,14 +34,16 @@ class Coordinator {
     // Confirms that an address beyond this machine is intended: there is no TLS and no
     // authentication.
     bool insecure = false;
+    SilenceLimits silence = {};
     // Makes the store first where the folder has none. For tests: the program never does
     // (`mt-coordinator init`).
     bool create_store = false;
     base::Notifier* notifier =
         nullptr;  // pinged while the loop turns; may be null; outlives the coordinator
   };
-  // InvalidArgument where an address can be reached from other machines and `insecure` is not set.
-  // The health port reveals nothing, so it may have any address.
+  // InvalidArgument where an address can be reached from other machines and `insecure` is not set
+  // (the health port reveals nothing, so it may have any address), or the limits contradict each
+  // other (CheckLimits).
   static Status Check(const Config& config);
   // Opens the store, recovers the jobs and serves; it blocks until clients can connect. Errors are
   // those of Check, SqliteStore::Open and the servers' Start.

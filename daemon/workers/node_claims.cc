@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "common/base/log.h"
-#include "common/control/numbers.h"
 #include "common/crypto/hmac.h"
 #include "common/rpc/reason.h"
 #include "daemon/membership/lease_table.h"
@@ -67,7 +66,8 @@ Status NodeClaims::CheckHolder(SessionId id, const v1::Register& hello,
           "node name '{}' belongs to a worker that was heard within {} s (from {}); give this one "
           "another --node, or stop the other one",
           hello.node(),
-          std::chrono::duration_cast<control::seconds>(control::kWorkerSuspectAfter).count(),
+          std::chrono::duration_cast<std::chrono::seconds>(parts_.leases->limits().suspect_after)
+              .count(),
           known.node().address()),
       rpc::reason::kNodeNameInUse);
 }

@@ -212,7 +212,7 @@ void Sessions::Welcome(SessionId id, const v1::Register& hello) {
   registered->set_coordinator_uid(parts_.coordinator_uid);
   registered->set_version(std::string(rpc::Version()));
   registered->set_heartbeat_interval_ms(control::kHeartbeatInterval.count());
-  registered->set_lease_ms(control::kWorkerLostAfter.count());
+  registered->set_lease_ms(parts_.leases->limits().lost_after.count());
   registered->set_cluster_id(parts_.ledger->Cluster().cluster_id());
   registered->set_term(parts_.ledger->Cluster().term());
   registered->set_takes_readings(true);
@@ -333,7 +333,8 @@ Status Sessions::DeclareDead(const std::string& node, const Order& order) {
             "node {} is {}: it was heard less than {} s ago, so what runs there can be stopped "
             "(mtctl kill)",
             node, v1::NodeState_Name(state),
-            std::chrono::duration_cast<control::seconds>(control::kWorkerLostAfter).count()),
+            std::chrono::duration_cast<control::seconds>(parts_.leases->limits().lost_after)
+                .count()),
         rpc::reason::kNodeAlive);
   }
   parts_.leases->DeclareDead(node);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/client/fake_coordinator.h"
+#include "tests/common/tensorboard/event_records.h"
 
 namespace mt::client {
 namespace {
@@ -220,6 +221,65 @@ TEST_F(MetricsAllTest, AThinnedAnswerSaysSoWithTheCommandForAll) {
     return out;
   };
   EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny"}).err, "");
+}
+
+TEST_F(MetricsAllTest, AsAnEventFile) {
+  steps_.Add(1, 6, 1);
+  steps_.late_column = 6;
+  server_.state().answer_history = [this](const v1::QueryHistoryRequest& request) {
+    v1::History page = steps_.Answer(request);
+    if (page.steps().empty() || page.steps(0) > 4) return page;
+    auto* samples = page.add_columns();
+    samples->set_name("consumed_samples");
+    auto* bits = page.add_columns();
+    bits->set_name("bits_per_byte");
+    for (const int64_t step : page.steps()) {
+      page.add_times_us(1'000'000 * step);
+      samples->add_last(static_cast<double>(8 * step));
+      bits->add_last(step == 3 ? 1.5 : std::nan(""));
+    }
+    auto* eval = page.add_evals();
+    eval->set_step(4);
+    eval->set_loss(0.75);
+    return page;
+  };
+  const Ran ran = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "tensorboard"});
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.err, "");
+  EXPECT_THAT(
+      tensorboard::EventLinesOf(ran.out),
+      testing::ElementsAre("brain.Event:2", "start 1", "1 lm loss=0.5", "1 consumed_samples=8",
+                           "1 batch-size=8", "2 lm loss=1", "2 consumed_samples=16",
+                           "2 batch-size=8", "3 lm loss=1.5", "3 consumed_samples=24",
+                           "3 batch-size=8", "3 bits_per_byte=1.5", "4 lm loss=2",
+                           "4 consumed_samples=32", "4 batch-size=8", "4 lm loss validation=0.75",
+                           "5 lm loss=2.5", "5 grad-norm=nan", "6 lm loss=3", "6 grad-norm=3"));
+  EXPECT_EQ(tensorboard::EventRecordsOf(ran.out)[2].wall_time(), 1);
+}
+
+TEST_F(MetricsAllTest, AnEventFileSaysWhatComesAgain) {
+  steps_.Add(1, 12, 1);
+  steps_.change = [this](int page) {
+    if (page == 3) steps_.Add(3, 10, 2);
+  };
+  const Ran ran = Mtctl(&server_, {"metrics", "tiny", "--all", "-o", "tensorboard"});
+  const std::vector<std::string> lines = tensorboard::EventLinesOf(ran.out);
+  EXPECT_THAT(lines, testing::Contains("start 1"));
+  const auto again = std::find(lines.begin(), lines.end(), "start 3");
+  ASSERT_NE(again, lines.end());
+  ASSERT_NE(again + 1, lines.end());
+  EXPECT_EQ(*(again + 1), "3 lm loss=1.5");
+}
+
+TEST_F(MetricsAllTest, AnEventFileIsOfAllStepsOfAJob) {
+  steps_.Add(1, 3, 1);
+  const Ran some = Mtctl(&server_, {"metrics", "tiny", "-o", "tensorboard"});
+  EXPECT_EQ(some.code, kExitUsage);
+  EXPECT_THAT(some.err, HasSubstr("--all"));
+  EXPECT_EQ(Mtctl(&server_, {"metrics", "tiny", "-w", "-o", "tensorboard"}).code, kExitUsage);
+  const Ran jobs = Mtctl(&server_, {"get", "jobs", "-o", "tensorboard"});
+  EXPECT_EQ(jobs.code, kExitUsage);
+  EXPECT_THAT(jobs.err, HasSubstr("`mtctl metrics`"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-"""Text from checkpoints: beside a job that trains and prunes, through mtctl and mt-rank, on a terminal and elsewhere, and what is refused."""
+"""Text from checkpoints and their scores: beside a job that trains and prunes, through mtctl and mt-rank, on a terminal, and refusals."""
 import json
+import math
 import os
 import pathlib
 import pty
@@ -20,6 +21,12 @@ LAYOUTS = {
     "cube": ("--set", "parallel.data=2", "--set", "parallel.tensor=2", "--set", "parallel.pipeline=2",
              "--set", "parallel.zero_stage=1"),
 }
+TASKS = """tasks:
+- {name: text, type: perplexity, file: short.txt, stride: 8}
+- {name: pages, type: perplexity, rules: wikitext, file: short.txt}
+- {name: words, type: last_word, file: words.jsonl}
+- {name: choices, type: multiple_choice, file: choices.jsonl}
+"""
 SAMPLED = ("--prompt", "the cat", "--prompt", "a", "--samples", "3", "--temperature", "0.9", "--top-p", "0.95", "--tokens", "20")
 
 
@@ -42,18 +49,25 @@ class GenerateTest(ClusterTest):
         return sorted((str(p.relative_to(folder)), p.stat().st_mtime_ns) for p in folder.rglob("*"))
 
     def test_the_text_is_that_of_any_layout(self):
-        said = {}
+        self.write_tasks()
+        said, scored = {}, {}
         for name, flags in LAYOUTS.items():
             self.train(name, *flags)
             before = self.files(self.dir / "ckpt" / name)
             # A folder is no job: no coordinator is asked, and there is none.
             said[name] = self.texts(f"ckpt/{name}", *SAMPLED)
+            scored[name] = self.scores("--dir", f"ckpt/{name}")
             self.assertEqual(self.files(self.dir / "ckpt" / name), before, "nothing is written there")
         self.assertEqual(len(set(said["one"])), 6, said["one"])
         self.assertEqual({name: said["one"] for name in LAYOUTS}, said)
+        for name, scores in scored.items():
+            self.assertEqual(scores.keys(), scored["one"].keys())
+            for score, value in scores.items():
+                self.assertAlmostEqual(value, scored["one"][score], delta=1e-9 * abs(value), msg=f"{name} {score}")
         self.ways_to_name_a_checkpoint()
         self.what_is_said()
         self.what_is_refused()
+        self.what_scores_are(scored["one"])
         self.on_a_terminal()
 
     def ways_to_name_a_checkpoint(self):
@@ -102,6 +116,42 @@ class GenerateTest(ClusterTest):
                   "--set", "data.tokenizer.type=null", "--set", "model.vocab_size=50")
         refused(3, "byte tokenizer has 257 tokens", "numbers.* has 50", args=("ckpt/numbers", "--tokenizer", "byte"))
         self.assertRegex(self.mtctl("generate", "ckpt/numbers", "--prompt", "3 1 4", "--tokens", "5").stdout, r"^3 1 4( \d+){1,5}\n$")
+
+    def write_tasks(self):
+        (self.dir / "tasks.yaml").write_text(TASKS)
+        (self.dir / "short.txt").write_text(" = Cats = \n \n the cat sat on the mat ; the dog ran , and the cat saw it . \n")
+        (self.dir / "words.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the cat sat", "a dog", "of the mat")))
+        (self.dir / "choices.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (
+            {"context": "the cat", "choices": ["sat", "!?#"], "label": 0},
+            {"context": "the", "choices": ["\u4e2d", "dog", "cat"], "label": "1"})))
+
+    def scores(self, *args):
+        """task.score -> number."""
+        tree = json.loads(self.mtctl("-o", "json", "eval", *args, "-f", "tasks.yaml").stdout)
+        self.assertTrue(tree["complete"])
+        return {f"{task['name']}.{name}": value for task in tree["tasks"] for name, value in task["scores"].items()}
+
+    def what_scores_are(self, scores):
+        """The text's likelihood is that of its tokens one by one, as generate tells it; a table for people; one error a fault."""
+        (self.dir / "one.yaml").write_text("tasks: [{name: word, type: last_word, file: one.jsonl}]")
+        (self.dir / "one.jsonl").write_text('{"text": "the cat sat"}\n')
+        word = json.loads(self.mtctl("-o", "json", "eval", "ckpt/one", "-f", "one.yaml").stdout)["tasks"][0]
+        told = json.loads(self.mtctl("-o", "json", "generate", "ckpt/one", "--prompt", "the cat sat", "--tokens", "1", "--logprobs").stdout)
+        self.assertAlmostEqual(math.log(word["scores"]["perplexity"]), -sum(told["texts"][0]["logprobs"][6:10]), delta=1e-9)
+        self.assertEqual(scores["pages.words"], scores["text.words"])
+        self.assertLess(scores["choices.accuracy"], 1.01)
+        done = self.mtctl("eval", "ckpt/one", "-f", "tasks.yaml")
+        self.assertRegex(done.stdout, r"(?m)^text: perplexity, plain rules, 1 document, \d+ tokens, window 32, stride 8$")
+        self.assertRegex(done.stdout, rf"(?m)^  bits_per_byte +{scores['text.bits_per_byte']:.6g}$")
+        self.assertRegex(done.stderr, r"^step-00000020-e0001 of one: 4 of 4 tasks in ")
+        (self.dir / "lines.jsonl").write_text("no\nline\nparses\n")
+        for tasks, *words in (("tasks: []", "one list"), ("tasks: [{name: a, type: last_word, file: lines.jsonl}]", "lines.jsonl: line 1"),
+                              ("tasks: [{name: a, type: last_word, file: nowhere}]", "task a", "nowhere"),
+                              ("tasks: [{name: a, type: perplexity, file: short.txt, window: 33}]", "window 33", "32 positions")):
+            (self.dir / "wrong.yaml").write_text(tasks)
+            self.assert_one_message(self.mtctl("eval", "ckpt/one", "-f", "wrong.yaml", check=False), 3, *words)
+        self.assert_one_message(self.mtctl("eval", "ckpt/one", "-f", "nowhere.yaml", check=False), 3, "nowhere.yaml")
+        self.assert_one_message(self.mtctl("eval", "-f", "tasks.yaml", check=False), 128, "--dir")
 
     def on_a_terminal(self):
         """As elsewhere."""

@@ -73,6 +73,7 @@ CASES = [
     ("checkpoint inspect", "{C} --tensors", "inspection"),
     ("checkpoint verify", "{C}", "verification"),
     ("generate", "{D} --prompt the --tokens 3 --logprobs", "generated"),
+    ("eval", "--dir {D} -f tasks.yaml", "scored"),
     ("checkpoint diff", "{C} {C}", "difference"),
     ("checkpoint pin", "{C} --reason why", "kept"),
     ("checkpoint unpin", "{C}", "kept"),
@@ -162,6 +163,8 @@ class OutputTest(ServiceTest):
     def test_every_verb_prints_a_tree_or_says_why_not(self):
         self.assertEqual(sorted({verb for verb, _, _ in CASES + OPERATOR}), sorted(self.listed()),
                          "every verb of mtctl help has a row here, and every row is a verb")
+        (self.dir / "tasks.yaml").write_text("tasks: [{name: text, type: perplexity, file: short.txt}]\n")
+        (self.dir / "short.txt").write_text("the cat sat on the mat")
         used = set()
         for verb, arguments, kind in CASES:
             with self.subTest(f"{verb} {arguments}"):

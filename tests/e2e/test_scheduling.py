@@ -1,9 +1,11 @@
 """Where and how long a job runs: priority, node_selector, exclusive, deadline, exit_after, exit_at_iter; and lost nodes."""
 import json
 import signal
+import subprocess
 import unittest
 
-from service_harness import ServiceTest
+from harness import BIN
+from service_harness import SOON_LOST, ServiceTest, make_store
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 
@@ -129,8 +131,20 @@ class SchedulingTest(ServiceTest):
 class LostNodeTest(ServiceTest):
     autostart = False
 
+    def test_limits_that_contradict_each_other_are_refused(self):
+        def start(*flags):
+            return subprocess.run([str(BIN / "mt-coordinator"), "--state", str(self.dir / "coordinator"), "--check-config", *flags],
+                                  capture_output=True, text=True, timeout=30)
+        make_store(self.dir / "coordinator")
+        self.assertEqual(start(*SOON_LOST, "--phantom-after", "4").returncode, 0)
+        for flags, words in ((("--suspect-after", "3"), "--suspect-after 3: must be at least 4 s"),
+                             (("--suspect-after", "29"), "--lost-after 30: must be at least 31 s"),
+                             (("--phantom-after", "3"), "--phantom-after 3: must be at least 4 s"),
+                             (("--lost-after", "0"), "--lost-after")):
+            self.assert_one_message(start(*flags), 64, words)
+
     def test_a_lost_node_keeps_its_job_until_it_is_declared_dead(self):
-        self.start_coordinator()
+        self.start_coordinator(*SOON_LOST)
         self.start_worker("node-a", 1)
         self.start_worker("node-b", 1)
         self.wait_nodes(2)

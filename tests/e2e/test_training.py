@@ -7,11 +7,19 @@ import unittest
 from harness import ClusterTest
 
 
+def records_of(data):
+    """The messages of an event file, which lie between 12 bytes of length and sum and 4 of sum."""
+    while data:
+        size = int.from_bytes(data[:8], "little")
+        yield data[12:12 + size]
+        data = data[16 + size:]
+
+
 class TrainingTest(ClusterTest):
     def test_trains_evaluates_saves_and_ends(self):
         self.up()
         done = self.submit("--follow", "--set", "checkpoint.every_iters=20", "--set", "training.eval.every_iters=20",
-                           "--set", "training.eval.iters=2")
+                           "--set", "training.eval.iters=2", "--set", "telemetry.tensorboard=curves")
         self.assertIn("checkpoint saved at step 20", done.stdout)
         self.assertRegex(done.stdout, r"valid loss \d\.\d+ at step 20")
         self.assertIn("whole split", done.stdout)
@@ -39,6 +47,12 @@ class TrainingTest(ClusterTest):
         self.assertIn("[1] ", logs.stdout)
         self.assertIn("step=40", logs.stdout.replace(" step 40", " step=40"))
         self.assertEqual(self.mtctl("wait", "tiny").returncode, 0)
+        (events,) = self.dir.rglob("logs/curves/tiny-*/events.out.tfevents.*")
+        losses = self.wait_for("the last step's event", lambda: len(
+            found := [r for r in records_of(events.read_bytes()) if b"\x0a\x07lm loss\x15" in r]) == 40 and found)
+        self.assertIn(b"batch-size", losses[0])
+        self.assertIn(b"brain.Event:2", next(records_of(events.read_bytes())))
+        self.assertIn(b"lm loss validation final", events.read_bytes())
 
     def test_submitted_again_it_resumes_instead_of_starting_cold(self):
         self.up()

@@ -25,9 +25,11 @@ QUIET_SECONDS = 75 if LONG else 35
 class StoreTrials(ClusterTest):
     """What the trials below share; no test itself."""
 
-    def trials(self, kind):
+    def trials(self, kind, before=lambda trial: None):
+        """`before` prepares a trial's folder; nothing of the trial runs yet."""
         def one(number):
             with Trial(self.dir / f"{kind.__name__}-{number}", self.dir / "data") as trial:
+                before(trial)
                 trial.start_all()
                 kind(trial)
         with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
@@ -59,17 +61,35 @@ class WrongStoreTrials(StoreTrials):
         self.trials(empty)
 
     def test_the_store_of_another_cluster_gives_no_orders(self):
+        def other_cluster(trial):
+            """It knows a node of this name, and has a job in its queue that the trial's node could take."""
+            trial.init_store("foreign")
+            trial.start_coordinator("foreign")
+            trial.start_worker("node-a")
+            trial.wait_ready(1)
+            trial.stop_worker("node-a")
+            (trial.dir / "node-a").rename(trial.dir / "node-a-before")  # the trial's own one has never met that cluster
+            trial.submit("waiting")
+            trial.wait_state("waiting", "QUEUED")
+            trial.uids.pop("waiting")
+            trial.stop_coordinator("foreign")
+
         def foreign(trial):
             trial.stop_coordinator()
-            trial.init_store("foreign")
             trial.start_coordinator("foreign")
             trial.wait_for("the workers say that this is another cluster", lambda: all(
                 "WRONG_CLUSTER" in (trial.dir / f"{n}.log").read_text() or "another cluster" in
                 (trial.dir / f"{n}.log").read_text() for n in NODES))
+            trial.wait_for("the workers are not ready, and say why",
+                           lambda: all("WRONG_CLUSTER" in trial.http(n, "/readyz") for n in NODES))
+            trial.wait_refused("WRONG_CLUSTER")
+            trial.check_trains_on("running")
             time.sleep(3)
+            if trial.state("waiting") != "QUEUED":
+                raise TrialError(f"a foreign coordinator placed a job: {trial.job('waiting')}")
             trial.stop_coordinator("foreign")
             self.back_to_the_right_store(trial)
-        self.trials(foreign)
+        self.trials(foreign, before=other_cluster)
 
 
 class OlderStoreTrials(StoreTrials):
@@ -97,24 +117,48 @@ class OlderStoreTrials(StoreTrials):
         def older(trial):
             self.older_copy(trial)
             trial.start_coordinator("older")
-            trial.wait_for("the older copy says that it is superseded",
-                           lambda: "superseded" in (trial.mtctl("version", check=False).stdout).lower())
+            self.wait_superseded(trial)
+            trial.wait_refused("TERM_SUPERSEDED")
             trial.check_undisturbed()
-            refused = trial.mtctl("pause", "running", check=False)
-            if refused.returncode == 0:
-                raise TrialError("a superseded coordinator took an order")
-            if not trial.json("get", "jobs"):
-                raise TrialError("a superseded coordinator does not answer reads")
+            trial.check_trains_on("running")
+            # It reads and changes nothing, and says so.
+            for order in (("pause", "running"), ("kill", "running", "--yes")):
+                refused = trial.mtctl(*order, check=False)
+                if refused.returncode != 3 or "gives no orders" not in refused.stderr:
+                    raise TrialError(f"a superseded coordinator, told to {order[0]}: {refused.returncode}, {refused.stderr}")
+            if not trial.json("get", "jobs") or trial.job("later"):
+                raise TrialError("a superseded coordinator does not answer reads from what it knows")
+            for shown in (trial.mtctl("get", "nodes").stderr, trial.mtctl("version").stdout):
+                if "gives no orders" not in shown:
+                    raise TrialError(f"a superseded coordinator does not say so: {shown}")
+            if "mt_superseded 1" not in trial.http("older"):
+                raise TrialError("mt_superseded is not 1")
+            # Nor does its next start, whose term may be higher than that of the one that it is a copy of.
+            for _ in range(2):
+                trial.stop_coordinator("older")
+                trial.start_coordinator("older")
+                trial.wait_for("the older copy answers", lambda: trial.json("get", "jobs"))
+                if "admin restore" not in trial.server().get("no_orders", ""):
+                    raise TrialError(f"a superseded coordinator gives orders after another start: {trial.server()}")
+            trial.check_undisturbed()
             trial.stop_coordinator("older")
             self.back_to_the_right_store(trial)
         self.trials(older)
+
+    def wait_superseded(self, trial):
+        trial.wait_for("the older copy says that it is superseded", lambda: trial.json("get", "jobs") and
+                       "admin restore" in trial.server().get("no_orders", ""))
 
     def test_a_declared_restore_takes_the_ranks_back(self):
         def restored(trial):
             epoch = self.older_copy(trial)
             trial.start_coordinator("older")
-            trial.wait_for("the older copy answers", lambda: trial.json("get", "jobs"))
+            self.wait_superseded(trial)
+            term = trial.server()["term"]
             trial.mtctl("admin", "restore", "--reason", "the newer store is lost", "--yes")
+            declared = trial.server()
+            if declared["term"] < term + 2**20 or declared.get("no_orders"):
+                raise TrialError(f"after a declared restore in term {term}: {declared}")
             trial.wait_ready()
             trial.wait_for("held is adopted", lambda: (trial.job("held") or {}).get("epoch") == epoch)
             trial.wait_state("held", "PAUSED_HELD")
@@ -124,13 +168,20 @@ class OlderStoreTrials(StoreTrials):
             uid = trial.uids.pop("later")
             trial.check_no_phantoms()
             orphans = trial.json("get", "orphans")["orphans"]
-            if [o["job_uid"] for o in orphans] != [uid]:
+            if [(o["job_uid"], o["job_name"], len(o["nodes"]), o["ranks"], o["world_size"]) for o in orphans] != [(uid, "later", 1, 1, 1)]:
                 raise TrialError(f"orphans: {orphans}")
+            if trial.job("later"):
+                raise TrialError("a job is shown that the restored store does not know")
             trial.wait_for("the adoption", lambda: trial.mtctl("adopt", uid, check=False).returncode == 0)
             trial.uids["later"] = uid
             with trial.going_on("later"):
                 trial.wait_state("later", "RUNNING")
                 trial.wait_step_beyond("later")
+            if trial.json("get", "orphans").get("orphans"):
+                raise TrialError(f"orphans after their adoption: {trial.json('get', 'orphans')}")
+            missing = {"RestoreDeclared", "RestoreSettled"} - {e["type"] for e in trial.events()}
+            if missing:
+                raise TrialError(f"no event {missing}")
             trial.check_all_go_on()
             trial.check_epochs()
         self.trials(restored)
@@ -156,6 +207,8 @@ class TwinStoreTrials(StoreTrials):
             trial.stop_worker("node-b")
             trial.start_worker("node-b")
             trial.wait_ready()
+            if trial.server().get("no_orders"):
+                raise TrialError(f"the copy that was obeyed first gives no orders: {trial.server()}")
             trial.check_undisturbed()
             trial.check_all_go_on()
             trial.check_epochs()

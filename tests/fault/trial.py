@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
@@ -67,6 +69,7 @@ class Trial:
         self.port = free_port()
         self.coordinators = {}  # name -> process; the name is that of its state folder
         self.workers = {}
+        self.http_ports = {}  # of the newest start of each, by the names above
         self.last_start_us = 0  # of a coordinator or a worker
         self.uids = {}  # job name -> uid
         self.ranks = {}  # job name -> pids, once it is where it should be
@@ -96,10 +99,11 @@ class Trial:
 
     def start_coordinator(self, name="coordinator", port=None):
         self.last_start_us = time.time_ns() // 1000
+        self.http_ports[name] = free_port()
         log = open(self.dir / f"{name}.log", "ab")
         self.coordinators[name] = subprocess.Popen(
             [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port or self.port}", "--state", str(self.dir / name),
-             "--http-listen", f"127.0.0.1:{free_port()}"], stderr=log, stdout=log, stdin=subprocess.DEVNULL)
+             "--http-listen", f"127.0.0.1:{self.http_ports[name]}"], stderr=log, stdout=log, stdin=subprocess.DEVNULL)
         log.close()
 
     def stop_coordinator(self, name="coordinator"):
@@ -108,12 +112,13 @@ class Trial:
 
     def start_worker(self, node, port=None):
         self.last_start_us = time.time_ns() // 1000
+        self.http_ports[node] = free_port()
         log = open(self.dir / f"{node}.log", "ab")
         self.workers[node] = subprocess.Popen(
             [str(BIN / "mt-worker"), "--coordinator", f"127.0.0.1:{port or self.port}", "--node", node, "--cpu-slots", str(SLOTS),
              "--gpus", "none", "--state", str(self.dir / node), "--data-root", str(self.data_root),
-             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"), "--http-listen", "none",
-             "--rank-binary", str(self.dir / "rank")],
+             "--checkpoint-root", str(self.dir / "ckpt"), "--log-root", str(self.dir / "logs"),
+             "--http-listen", f"127.0.0.1:{self.http_ports[node]}", "--rank-binary", str(self.dir / "rank")],
             stderr=log, stdout=log, stdin=subprocess.DEVNULL)
         log.close()
 
@@ -132,6 +137,24 @@ class Trial:
         if check and done.returncode != 0:
             raise TrialError(f"mtctl {' '.join(args)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def http(self, name, path="/metrics"):
+        """What a coordinator or a worker answers, refusals too."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_ports[name]}{path}", timeout=10) as reply:
+                return reply.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.read().decode()
+
+    def server(self):
+        return json.loads(self.mtctl("-o", "json", "version").stdout)["server"]
+
+    def events(self):
+        return (self.json("get", "events") or {}).get("events", [])
+
+    def wait_refused(self, reason):
+        self.wait_for(f"an event WorkerRefused ({reason})", lambda: any(
+            e["type"] == "WorkerRefused" and reason in e.get("message", "") for e in self.events()))
 
     def json(self, *args, port=None):
         done = self.mtctl("-o", "json", *args, check=False, port=port)
@@ -154,7 +177,8 @@ class Trial:
         self.wait_for(f"{nodes} ready nodes", ready, limit)
 
     def wait_obeyed(self, port=None):
-        """As wait_obeyed of fault_harness.py, of all nodes."""
+        """All workers have this start of the coordinator on their disk. A coordinator hears a worker before the worker has its answer,
+        and one that is killed in between has obeyed nobody."""
         uid = self.json("version", port=port)["server"]["coordinator_uid"].encode()
         records = [self.dir / node / "cluster.bin" for node in NODES]
         self.wait_for("the nodes obey this start of the coordinator", lambda: all(uid in r.read_bytes() for r in records))
@@ -243,6 +267,16 @@ class Trial:
         send(self.ranks[name], signal.SIGCONT)
         yield
         send(self.ranks[name], signal.SIGSTOP)
+
+    def shown_step(self, name):
+        """The step of a job of one rank, as its worker shows it, whatever coordinator there is."""
+        text = "".join(self.http(node) for node in NODES)
+        return max((float(step) for step in re.findall(rf'(?m)^mt_step\{{[^}}]*job="{name}"[^}}]*\}} (\S+)$', text)), default=-1)
+
+    def check_trains_on(self, name):
+        with self.going_on(name):
+            before = self.shown_step(name)
+            self.wait_for(f"{name} trains on beside this coordinator", lambda: self.shown_step(name) > max(before, 0))
 
     # --- What no trial may do.
     def check_undisturbed(self):

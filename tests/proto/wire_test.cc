@@ -17,6 +17,7 @@
 
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/api.pb.h"
+#include "megatrain/v1/event_file.pb.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/job_training.pb.h"
 #include "megatrain/v1/metric.pb.h"
@@ -52,6 +53,7 @@ std::vector<const pb::FileDescriptor*> Files() {
           v1::StepRecord::descriptor()->file(),
           v1::Metric::descriptor()->file(),
           v1::JobTrace::descriptor()->file(),
+          v1::EventFileRecord::descriptor()->file(),
           v1::Assign::descriptor()->file()};
 }
 

@@ -46,6 +46,7 @@ DecodeModel::DecodeModel(const Args& args)
       tables_(args.config),
       layers_(static_cast<size_t>(args.config.layers)) {
   CHECK_GT(args.sequences, 0);
+  CHECK_GT(args.logit_rows, 0);
 }
 
 void DecodeModel::Plan(memory::MemoryPlan* plan) {
@@ -120,8 +121,8 @@ DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
     b.second = rows(c.hidden);
     b.bias_sum = arena->Take(c.dtype, {c.hidden});
   }
-  b.head_rows = arena->Take(c.dtype, {kernels::kMaxFewRows, c.hidden});
-  b.logits = arena->Take(c.dtype, {kernels::kMaxFewRows, c.vocab});
+  b.head_rows = arena->Take(c.dtype, {args_.logit_rows, c.hidden});
+  b.logits = arena->Take(c.dtype, {args_.logit_rows, c.vocab});
   return b;
 }
 
@@ -177,7 +178,7 @@ void DecodeModel::Forward(std::span<const Row> rows) {
 
 Tensor DecodeModel::Logits(std::span<const int> rows) {
   const auto count = static_cast<int64_t>(rows.size());
-  CHECK(count > 0 && count <= kernels::kMaxFewRows) << count << " rows";
+  CHECK(count > 0 && count <= args_.logit_rows) << count << " rows";
   const Tensor x = buffers_.head_rows.Rows(0, count);
   for (int64_t i = 0; i < count; ++i) {
     const int row = rows[static_cast<size_t>(i)];

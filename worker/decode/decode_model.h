@@ -33,8 +33,9 @@ class DecodeModel {
   static constexpr int64_t kMaxRows = 128;
 
   struct Args {
-    model::GptConfig config;  // as DecodeConfig gives it; its seq is n
-    int64_t sequences = 1;    // c
+    model::GptConfig config;                    // as DecodeConfig gives it; its seq is n
+    int64_t sequences = 1;                      // c
+    int64_t logit_rows = kernels::kMaxFewRows;  // of one call of Logits, at most
     int64_t memory_limit_bytes = 0;
     kernels::Backend* backend = nullptr;  // the CPU's; this and the stream outlive the model
     kernels::Stream* stream = nullptr;
@@ -54,8 +55,8 @@ class DecodeModel {
   // been computed, by this call or earlier ones. Up to kernels::kMaxFewRows rows are read against
   // the weights at the memory's pace; more, a part of a prompt, are matrix products.
   void Forward(std::span<const Row> rows);
-  // The logits [rows.size(), V] of up to kernels::kMaxFewRows rows of the last Forward, by their
-  // numbers in it. Valid until the next call.
+  // The logits [rows.size(), V] of up to args.logit_rows rows of the last Forward, by their numbers
+  // in it; more than kernels::kMaxFewRows are a matrix product. Valid until the next call.
   kernels::Tensor Logits(std::span<const int> rows);
   // Makes the first `positions` positions of a sequence those of another one.
   void CopySequence(int64_t from, int64_t to, int64_t positions);
@@ -78,7 +79,7 @@ class DecodeModel {
     kernels::Tensor qk_input, qk_rstd;             // [R, (a + g) d], [R, a + g], with QK norm
     kernels::Tensor pre, act;                      // [R, up's outputs], [R, ffn]
     kernels::Tensor bias_sum;                      // [h], with a parallel residual
-    kernels::Tensor head_rows, logits;             // [kMaxFewRows, h], [kMaxFewRows, V]
+    kernels::Tensor head_rows, logits;             // [logit_rows, h], [logit_rows, V]
   };
   // A branch that is not yet added to the residual.
   struct Open {

@@ -15,17 +15,16 @@
 
 #include "common/base/plain_text.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/decode/checkpoint_source.h"
 #include "worker/decode/generator.h"
+#include "worker/decode/saved_text.h"
 #include "worker/decode/text_printer.h"
 #include "worker/memory/memory.h"
 
 namespace mt::decode {
 namespace {
 
-using megatrain::v1::Data;
 using nlohmann::ordered_json;
 
 // Continuations computed side by side.
@@ -45,44 +44,6 @@ std::vector<std::string> TextsOf(const GenerateFlags& flags) {
     if (text.ends_with('\n')) text.pop_back();  // that of the line
   }
   return texts;
-}
-
-std::string TokenizerType(const Data& data) {
-  switch (data.tokenizer().type()) {
-    case Data::Tokenizer::TYPE_BYTE:
-      return "byte";
-    case Data::Tokenizer::TYPE_GPT2_BPE:
-      return "gpt2_bpe";
-    case Data::Tokenizer::TYPE_HF:
-      return "hf";
-    case Data::Tokenizer::TYPE_SENTENCEPIECE:
-      return "sentencepiece";
-    default:
-      return "null";
-  }
-}
-
-StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
-                                                       const GenerateFlags& flags) {
-  const std::string type =
-      flags.tokenizer.empty() ? TokenizerType(saved.job->data()) : flags.tokenizer;
-  auto tokenizer = data::MakeTokenizer({.type = type,
-                                        .vocab_size = saved.config.vocab,
-                                        .file = flags.tokenizer_file,
-                                        .vocab = flags.vocab,
-                                        .merges = flags.merges});
-  if (!tokenizer.ok()) {
-    return base::Annotate(tokenizer.status(),
-                          "the tokenizer of the text (--tokenizer, --tokenizer-file, --vocab and "
-                          "--merges name it)");
-  }
-  std::unique_ptr<data::Tokenizer> made = *std::move(tokenizer);
-  if (made->vocab_size() > saved.config.vocab) {
-    return base::FailedPrecondition(
-        "the {} tokenizer has {} tokens, the model of {} has {}: it was trained with another one",
-        type, made->vocab_size(), saved.folder, saved.config.vocab);
-  }
-  return made;
 }
 
 // All that a text needs, in memory.
@@ -168,11 +129,12 @@ class Session {
         std::min(saved_.config.max_positions, longest + std::max<int64_t>(request_.tokens, 1));
     const auto all = std::ssize(request_.prompts) * request_.samples;
     ASSIGN_OR_RETURN(const int64_t available, memory::AvailableHostBytes());
-    auto made = DecodeModel::Make({.config = DecodeConfig(saved_.config, TypeOf(), positions),
-                                   .sequences = std::min(all, kWave),
-                                   .memory_limit_bytes = available,
-                                   .backend = backend_.get(),
-                                   .stream = stream_.get()});
+    auto made = DecodeModel::Make(
+        {.config = DecodeConfig(saved_.config, PrecisionOf(saved_, args_.flags), positions),
+         .sequences = std::min(all, kWave),
+         .memory_limit_bytes = available,
+         .backend = backend_.get(),
+         .stream = stream_.get()});
     if (absl::IsResourceExhausted(made.status())) {
       // What is advised there is for training.
       const std::string text(base::Message(made.status()));
@@ -182,13 +144,6 @@ class Session {
     RETURN_IF_ERROR(made.status());
     model_ = *std::move(made);
     return OkStatus();
-  }
-
-  kernels::DType TypeOf() const {
-    const std::string& wanted = args_.flags.precision;
-    const bool is_double =
-        wanted == "auto" ? saved_.config.dtype == kernels::DType::kF64 : wanted == "fp64";
-    return is_double ? kernels::DType::kF64 : kernels::DType::kF32;
   }
 
   void PrintSummary(const GenerateReport& report) const {
@@ -212,12 +167,8 @@ class Session {
                        {"finish", Name(one.finish)}});
       if (request_.log_probabilities) texts.back()["logprobs"] = one.log_probabilities;
     }
-    const ordered_json out = {{"checkpoint",
-                               {{"path", saved_.folder},
-                                {"step", saved_.manifest.step},
-                                {"epoch", saved_.manifest.epoch},
-                                {"job", saved_.manifest.job_name}}},
-                              {"precision", TypeOf() == kernels::DType::kF64 ? "fp64" : "fp32"},
+    const ordered_json out = {{"checkpoint", CheckpointJson(saved_)},
+                              {"precision", PrecisionName(saved_, args_.flags)},
                               {"tokenizer", tokenizer_->name()},
                               {"texts", texts},
                               {"timings",

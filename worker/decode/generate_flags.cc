@@ -5,7 +5,6 @@
 #include <limits>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 namespace mt::decode {
 namespace {
@@ -20,12 +19,7 @@ void AddTexts(CLI::App* app, const char* name, std::vector<std::string>* to, con
 }  // namespace
 
 void AddGenerateFlags(CLI::App* app, GenerateFlags* flags) {
-  auto* step = app->add_option("--step", flags->step,
-                               "The checkpoint of this step [the newest complete one]")
-                   ->check(CLI::Range(int64_t{0}, kMost));
-  app->add_option("--tag", flags->tag, "The checkpoint with this tag")
-      ->excludes(step)
-      ->check([](const std::string& tag) { return std::string(tag.empty() ? "is empty" : ""); });
+  AddCheckpointFlags(app, flags);
   AddTexts(
       app, "--prompt", &flags->prompts,
       "Text to go on from; - reads it from standard input; may be given several times [the end "
@@ -45,17 +39,7 @@ void AddGenerateFlags(CLI::App* app, GenerateFlags* flags) {
            "A text that ends a sample, which leaves it out; repeatable");
   app->add_option("--seed", flags->seed, "Of what is drawn [1234]")
       ->check(CLI::Range(int64_t{0}, kMost));
-  app->add_option("--precision", flags->precision,
-                  "Arithmetic: fp32 or fp64 [auto: fp64 for a job in fp64, else fp32]")
-      ->check(CLI::IsMember({"auto", "fp32", "fp64"}));
-  app->add_option("--threads", flags->threads, "CPU threads; a job may train beside it [1]")
-      ->check(CLI::Range(1, 1024));
-  app->add_option("--tokenizer", flags->tokenizer,
-                  "byte, null (numbers), gpt2_bpe, hf or sentencepiece [the job's]");
-  app->add_option("--tokenizer-file", flags->tokenizer_file,
-                  "hf, sentencepiece: tokenizer.json or the model, on this machine");
-  app->add_option("--vocab", flags->vocab, "gpt2_bpe: vocab.json, on this machine");
-  app->add_option("--merges", flags->merges, "gpt2_bpe: merges.txt, on this machine");
+  AddComputeFlags(app, flags);
   app->add_flag("--raw", flags->raw,
                 "Elsewhere than on a terminal: control characters as they are, not written out");
   app->add_flag("--logprobs", flags->log_probabilities,
@@ -64,36 +48,24 @@ void AddGenerateFlags(CLI::App* app, GenerateFlags* flags) {
 
 std::vector<std::string> ToArguments(const GenerateFlags& flags) {
   const GenerateFlags plain;
-  std::vector<std::string> out;
-  const auto add = [&](const char* name, const auto& value, const auto& usual) {
-    if (value != usual) out.push_back(fmt::format("{}={}", name, value));
-  };
+  std::vector<std::string> out = ReaderArguments(flags);
   const auto add_texts = [&](const char* name, const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       out.emplace_back(name);
       out.push_back(text);
     }
   };
-  add("--step", flags.step, plain.step);
-  add("--tag", flags.tag, plain.tag);
   add_texts("--prompt", flags.prompts);
-  add("--tokens", flags.tokens, plain.tokens);
-  add("--samples", flags.samples, plain.samples);
-  add("--temperature", flags.temperature, plain.temperature);
-  add("--top-k", flags.top_k, plain.top_k);
-  add("--top-p", flags.top_p, plain.top_p);
-  add("--repetition-penalty", flags.repetition_penalty, plain.repetition_penalty);
+  AddArgument("--tokens", flags.tokens, plain.tokens, &out);
+  AddArgument("--samples", flags.samples, plain.samples, &out);
+  AddArgument("--temperature", flags.temperature, plain.temperature, &out);
+  AddArgument("--top-k", flags.top_k, plain.top_k, &out);
+  AddArgument("--top-p", flags.top_p, plain.top_p, &out);
+  AddArgument("--repetition-penalty", flags.repetition_penalty, plain.repetition_penalty, &out);
   add_texts("--stop", flags.stops);
-  add("--seed", flags.seed, plain.seed);
-  add("--precision", flags.precision, plain.precision);
-  add("--threads", flags.threads, plain.threads);
-  add("--tokenizer", flags.tokenizer, plain.tokenizer);
-  add("--tokenizer-file", flags.tokenizer_file, plain.tokenizer_file);
-  add("--vocab", flags.vocab, plain.vocab);
-  add("--merges", flags.merges, plain.merges);
+  AddArgument("--seed", flags.seed, plain.seed, &out);
   if (flags.raw) out.emplace_back("--raw");
   if (flags.log_probabilities) out.emplace_back("--logprobs");
-  if (flags.json) out.emplace_back("--json");
   return out;
 }
 

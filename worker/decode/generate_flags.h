@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "worker/decode/reader_flags.h"
+
 namespace CLI {
 class App;
 }
 
 namespace mt::decode {
 
-struct GenerateFlags {
-  int64_t step = -1;  // -1: not given
-  std::string tag;
+struct GenerateFlags : ReaderFlags {
   std::vector<std::string> prompts;  // "-": standard input
   int64_t tokens = 64;
   int64_t samples = 1;
@@ -24,14 +24,8 @@ struct GenerateFlags {
   double repetition_penalty = 1;
   std::vector<std::string> stops;
   int64_t seed = 1234;
-  std::string precision = "auto";  // "auto", "fp32", "fp64"
-  int threads = 1;
-  std::string tokenizer;  // instead of the job's; empty: that
-  // Files of the tokenizer, on this machine: those of the job lie below the worker's data root.
-  std::string tokenizer_file, vocab, merges;
   bool raw = false;
   bool log_probabilities = false;
-  bool json = false;  // of mt-rank alone; mtctl has -o json
 };
 
 // Adds all but --json. `flags` must live as long as the app.

@@ -197,7 +197,13 @@ Status TrainHere(const Options& options, JobSpec job) {
   std::unique_ptr<kernels::Backend> backend;
   comm::FileStore store(options.rendezvous);
   RETURN_IF_ERROR(Resolve(options, &job, &backend, &store));
-  if (options.rank == 0 && !options.bench) LogFieldNotes(job);
+  if (options.rank == 0 && !options.bench) {
+    LogFieldNotes(job);
+    if (!job.telemetry().tensorboard().empty())
+      log::Warn(
+          "telemetry.tensorboard has no effect: a worker agent writes event files, and this "
+          "run has none; --metrics-file writes the same numbers");
+  }
   if (job.placement().device() != megatrain::v1::Placement::DEVICE_GPU)
     RETURN_IF_ERROR(BlasVerdict());
   RETURN_IF_ERROR(train::SettleVocabulary(options.data_root, &job));
@@ -205,7 +211,7 @@ Status TrainHere(const Options& options, JobSpec job) {
   if (!options.metrics_file.empty() && options.rank == 0) {
     ASSIGN_OR_RETURN(metrics, MetricsFile::Open(options.metrics_file));
   }
-  StandaloneLog observer(std::max<int64_t>(1, job.training().log_every()), metrics.get());
+  StandaloneLog observer(job, metrics.get());
   CommandQueue commands;
   const StopSignals signals(
       [rank = options.rank, &commands](int count) { OnStopSignal(count, rank, &commands); });

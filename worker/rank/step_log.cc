@@ -1,14 +1,37 @@
-// Every method forwards, and most log. Steps are also logged when they are the last one or were
-// skipped.
+// Every method forwards, and most log. Steps are also logged when they are the last one or, in
+// lines of our own, were skipped: Megatron-LM's count those.
 #include "worker/rank/step_log.h"
+
+#include <algorithm>
 
 #include <fmt/ranges.h>
 
 #include "common/base/log.h"
 #include "common/control/epoch.h"
+#include "common/spec/derived.h"
+#include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/types.pb.h"
 
 namespace mt::rank {
+
+using megatrain::v1::JobSpec;
+using megatrain::v1::Telemetry;
+
+namespace {
+
+double FlopsPerSampleAndSlot(const JobSpec& job) {
+  return spec::MegatronFlopsPerToken(job) * static_cast<double>(job.model().seq_length()) /
+         static_cast<double>(spec::WorldSize(job));
+}
+
+}  // namespace
+
+StepLog::StepLog(const JobSpec& job, train::TrainObserver* next)
+    : log_every_(std::max<int64_t>(1, job.training().log_every())), next_(next) {
+  if (job.telemetry().log_format() != Telemetry::LOG_FORMAT_MEGATRON) return;
+  megatron_.emplace(Megatron{.lines = report::MegatronLines(FlopsPerSampleAndSlot(job)),
+                             .ramp = spec::RampOf(job)});
+}
 
 void StepLog::OnState(train::TrainState state, int64_t step) {
   if (next_ != nullptr) next_->OnState(state, step);
@@ -91,7 +114,13 @@ void StepLog::OnRunInfo(const train::RunInfo& info) {
 
 void StepLog::OnStep(const megatrain::v1::StepRecord& record) {
   log::SetStep(record.step());
-  if (record.step() % log_every_ == 0 || record.step() == total_steps_ || record.skipped()) {
+  const bool due = record.step() % log_every_ == 0 || record.step() == total_steps_;
+  if (megatron_) {
+    megatron_->lines.Add(record);
+    const int64_t batch = megatron_->ramp.BatchBefore(record.consumed_samples());
+    if (due)
+      log::Line(megatron_->lines.Take(record, {.total_steps = total_steps_, .batch = batch}));
+  } else if (due || record.skipped()) {
     log::Info("step done",
               {{"loss", fmt::format("{:.6f}", record.loss())},
                {"grad_norm", fmt::format("{:.6f}", record.grad_norm())},
@@ -105,11 +134,17 @@ void StepLog::OnStep(const megatrain::v1::StepRecord& record) {
 }
 
 void StepLog::OnEval(const train::EvalRecord& record) {
-  log::Info("evaluated", {{"split", record.split},
-                          {"at_step", record.step},
-                          {"loss", fmt::format("{:.6f}", record.loss)},
-                          {"tokens", record.tokens},
-                          {"seconds", fmt::format("{:.2f}", record.seconds)}});
+  if (megatron_) {
+    for (const std::string& line : report::MegatronEvalLines(
+             {.step = record.step, .loss = record.loss, .final = record.final}))
+      log::Line(line);
+  } else {
+    log::Info("evaluated", {{"split", record.split},
+                            {"at_step", record.step},
+                            {"loss", fmt::format("{:.6f}", record.loss)},
+                            {"tokens", record.tokens},
+                            {"seconds", fmt::format("{:.2f}", record.seconds)}});
+  }
   if (record.bits_per_byte) {
     log::Info("evaluated, in bits per byte",
               {{"split", record.split},

@@ -1,15 +1,25 @@
-// The rank's own log of its run: a line per event, and one per step at the job's interval. Passes
-// every report on to another observer. Training thread.
+// The rank's own log of its run: a line per event, and one per step at the job's interval; those of
+// steps and evaluations as Megatron-LM has them where the job says so. Passes every report on to
+// another observer. Training thread.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
+#include "common/report/megatron_lines.h"
+#include "common/spec/batch_ramp.h"
 #include "worker/train/observer.h"
+
+namespace megatrain::v1 {
+class JobSpec;
+}
 
 namespace mt::rank {
 
 class StepLog : public train::TrainObserver {
  public:
-  // Logs every `log_every` steps (>= 1). `next` may be nullptr; it must outlive this.
-  StepLog(int64_t log_every, train::TrainObserver* next) : log_every_(log_every), next_(next) {}
+  // `job`: completed, its vocabulary settled. `next` may be nullptr; it must outlive this.
+  StepLog(const megatrain::v1::JobSpec& job, train::TrainObserver* next);
 
   void OnState(train::TrainState state, int64_t step) override;
   void OnProgress(int64_t step) override;
@@ -29,7 +39,14 @@ class StepLog : public train::TrainObserver {
   void OnFailed(const Status& why, bool alone) override;
 
  private:
+  // What lines in Megatron-LM's format are made of.
+  struct Megatron {
+    report::MegatronLines lines;
+    spec::BatchRamp ramp;
+  };
+
   int64_t log_every_;
+  std::optional<Megatron> megatron_;  // nullopt: lines are key=value
   train::TrainObserver* next_;
   int64_t total_steps_ = 0;
 };

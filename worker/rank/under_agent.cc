@@ -2,7 +2,6 @@
 // switch. Their order as members is the order in which they may use each other.
 #include "worker/rank/under_agent.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -162,7 +161,7 @@ class AgentRank {
          .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); },
          .activities = &activities_,
          .failed = [this](const Status& why, bool alone) { OnFailed(why, alone); }});
-    StepLog observer(std::max<int64_t>(1, job.training().log_every()), &to_agent);
+    StepLog observer(job, &to_agent);
     if (!options_.gpu.empty()) gpu_.Start(options_.gpu);
     SendState(megatrain::v1::COMM_INIT);
     return rank::Run(

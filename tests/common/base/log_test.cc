@@ -21,6 +21,7 @@ TEST(Log, LinesHaveTheAgreedForm) {
   SetRank(3);
   SetStep(17);
   Error("failed");
+  Line("as {} it is \"=");
   Flush();
   std::istringstream lines(*base::ReadFile(path));
   std::string first;
@@ -28,6 +29,8 @@ TEST(Log, LinesHaveTheAgreedForm) {
   std::string third;
   std::getline(lines, first);
   std::getline(lines, second);
+  std::getline(lines, third);
+  EXPECT_EQ(third, "as {} it is \"=");
   EXPECT_FALSE(std::getline(lines, third));
   // level ts binary rank step msg key=value
   EXPECT_EQ(first.substr(0, 5), "info ");

@@ -110,5 +110,17 @@ TEST(BatchRampTest, FaultsSayWhatIsWrong) {
   EXPECT_THAT(fault("0:8 1K:16", 32), HasSubstr("the last size is 16"));
 }
 
+TEST(BatchRampTest, TheSizeOfAStepFollowsFromWhatIsConsumedBehindIt) {
+  const BatchRamp ramp = *BatchRamp::Parse({.text = "4,4,8", .global_batch = 8, .seq_length = 1});
+  int64_t consumed = 0;
+  for (int step = 0; step < 20; ++step) {
+    const int64_t batch = ramp.BatchOf(consumed);
+    consumed += batch;
+    EXPECT_EQ(ramp.BatchBefore(consumed), batch) << step;
+  }
+  EXPECT_EQ(ramp.BatchBefore(3), 8) << "no step ends there";
+  EXPECT_EQ(BatchRamp::Constant(16).BatchBefore(160), 16);
+}
+
 }  // namespace
 }  // namespace mt::spec

@@ -12,6 +12,12 @@ class PhasesTest : public CoreTest {
   void Lose(const v1::Job& job, const std::string& node) {
     core_->ledger().EraseAllocation({job.uid(), job.epoch(), node});
   }
+  // Of the only node.
+  v1::NodeState StateOfNode() {
+    v1::ListNodesResponse nodes;
+    core_->api().nodes().List(&nodes);
+    return nodes.nodes_size() == 1 ? nodes.nodes(0).state() : v1::NODE_STATE_UNSPECIFIED;
+  }
 };
 
 TEST_F(PhasesTest, APhantomIsReleasedWithTheReason) {
@@ -35,6 +41,32 @@ TEST_F(PhasesTest, APhantomIsReleasedWithTheReason) {
   ASSERT_TRUE(Resume(job.uid()).ok());
   EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
   EXPECT_GT(Get(job.uid()).epoch(), job.epoch());
+}
+
+// What is said to workers, to operators and to those who would have a name follows the
+// coordinator's own limits, not the defaults.
+TEST_F(PhasesTest, LimitsOfSilenceMayBeOthers) {
+  silence_ = {.suspect_after = seconds(4), .lost_after = seconds(8), .phantom_after = seconds(6)};
+  StartCore();
+  Worker worker = NewWorker("n1", 1);
+  ASSERT_FALSE(worker.link->received.empty());
+  EXPECT_EQ(worker.link->received.front().registered().lease_ms(), 8'000);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  Lose(job, "n1");
+  PassBeating(seconds(4), {&worker});
+  EXPECT_EQ(Get(job.uid()).state(), v1::RUNNING);
+  PassBeating(seconds(6), {&worker});
+  EXPECT_EQ(Get(job.uid()).state(), v1::PAUSED_RELEASED);
+  const Status alive = core_->sessions().DeclareDead("n1", {.actor = "tester"});
+  EXPECT_NE(base::Message(alive).find("less than 8 s ago"), std::string::npos) << alive;
+  Worker twin{.node = "n1", .uid = base::NewUid(), .link = nullptr};
+  Connect(&twin, 1, {}, "another boot");
+  EXPECT_NE(base::Message(twin.link->end).find("heard within 4 s"), std::string::npos)
+      << twin.link->end;
+  Pass(seconds(5));
+  EXPECT_EQ(StateOfNode(), v1::NODE_SUSPECT);
+  Pass(seconds(3));
+  EXPECT_EQ(StateOfNode(), v1::NODE_LOST);
 }
 
 TEST_F(PhasesTest, APhantomThatIsFoundAfterAllGoesOn) {

@@ -55,5 +55,23 @@ TEST(LeaseTable, SuspectAtTenSecondsLostAtThirty) {
   EXPECT_FALSE(leases.Renew("never", clock.Now()));
 }
 
+TEST(LeaseTable, ItsLimitsMayBeOthers) {
+  base::ManualClock clock;
+  LeaseTable leases({.suspect_after = seconds(4), .lost_after = seconds(7)});
+  leases.Start("a", clock.Now());
+  clock.Advance(milliseconds(3'999));
+  EXPECT_TRUE(leases.Tick(clock.Now()).empty());
+  clock.Advance(milliseconds(1));
+  auto changes = leases.Tick(clock.Now());
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].to, v1::NODE_SUSPECT);
+  clock.Advance(milliseconds(2'999));
+  EXPECT_TRUE(leases.Tick(clock.Now()).empty());
+  clock.Advance(milliseconds(1));
+  changes = leases.Tick(clock.Now());
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].to, v1::NODE_LOST);
+}
+
 }  // namespace
 }  // namespace mt::daemon

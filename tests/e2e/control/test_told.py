@@ -4,7 +4,7 @@ import re
 import signal
 import unittest
 
-from service_harness import ServiceTest
+from service_harness import SOON_LOST, ServiceTest
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 
@@ -41,7 +41,7 @@ class LostNodeWaitTest(ServiceTest):
         return next(o for o in self.operations() if not o["done"])
 
     def test_a_verb_that_waits_for_a_lost_node_names_it_at_once(self):
-        self.start_coordinator()
+        self.start_coordinator(*SOON_LOST)
         for name in ("node-a", "node-b"):
             self.start_worker(name, 1)
         self.wait_nodes(2)

@@ -83,3 +83,15 @@ class Run:
             capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, f"mt-rank: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return json.loads(done.stdout)
+
+    def scores(self, step, tasks, files):
+        """What mt-rank finds of the checkpoint of this step; `files`: name -> text, of the tasks."""
+        for name, text in files.items():
+            (self.folder / name).write_text(text)
+        (self.folder / "tasks.yaml").write_text(json.dumps({"tasks": tasks}))  # JSON is YAML
+        done = subprocess.run(
+            [str(BIN / "mt-rank"), "--eval", str(self.folder / "checkpoints" / self.job["name"]), f"--step={step}",
+             "--json", "--file", str(self.folder / "tasks.yaml")],
+            capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, f"mt-rank: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return json.loads(done.stdout)

@@ -3,6 +3,7 @@
 From the checkpoint of step k (from nothing, for the first step) the oracle predicts that of step
 k + 1: loss, gradient norm, learning rate, every scalar, every weight and every moment.
 """
+import json
 import unittest
 
 import numpy as np
@@ -109,6 +110,38 @@ class OracleTest:
                 self.assertEqual(text["ids"], chosen, f"step {step}, {text['finish']}")
                 want = table[np.arange(len(ids) - 1), ids[1:]]
                 np.testing.assert_allclose(text["logprobs"], want, rtol=1e-10, atol=1e-10)
+
+    def test_scores(self):
+        """Perplexity, a last word and a choice of the last checkpoint, in fp64: numbers are tokens, the last id ends documents."""
+        net = network.Network(self.job["model"], self.saved[self.total].tensors["weights"])
+        eod = self.job["model"]["vocab_size"] - 1
+        ids = [3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 9, 32, 38, 46, 26, 43, 38, 32, 7, 50, 28]
+        asked = [([5, 17, 2], [[4], [9, 30]]), ([8], [[22, 1, 3], [41]])]
+        files = {"text.txt": " ".join(map(str, ids)), "words.jsonl": json.dumps({"text": "5 17 2 9"}),
+                 "choices.jsonl": "\n".join(json.dumps({"context": " ".join(map(str, context)), "label": i,
+                                                        "choices": [" ".join(map(str, choice)) for choice in choices]})
+                                            for i, (context, choices) in enumerate(asked))}
+        said = self.run_.scores(self.total, [
+            {"name": "text", "type": "perplexity", "file": "text.txt", "window": 8, "stride": 3},
+            {"name": "words", "type": "last_word", "file": "words.jsonl"},
+            {"name": "choices", "type": "multiple_choice", "file": "choices.jsonl"}], files)
+
+        def sum_of(context, following):
+            table = net.log_probabilities((context + following)[:-1])[-len(following):]
+            return table[np.arange(len(following)), following].sum()
+
+        # Windows of 8: the first 8 tokens, then three at a time.
+        parts, total = [(0, 8)] + [(at, min(at + 3, len(ids))) for at in range(8, len(ids), 3)], 0
+        for begin, end in parts:
+            before = ([eod] + ids)[max(0, end - 8):begin + 1]
+            total += sum_of(before, ids[begin:end])
+        want = {"text": {"log_likelihood": total, "token_perplexity": np.exp(-total / len(ids)), "words": len(ids)},
+                "words": {"perplexity": np.exp(-sum_of([5, 17, 2], [9]))},
+                "choices": {"accuracy": np.mean([np.argmax([sum_of(context, choice) for choice in choices]) == i
+                                                 for i, (context, choices) in enumerate(asked)])}}
+        for task in said["tasks"]:
+            for name, value in want[task["name"]].items():
+                np.testing.assert_allclose(task["scores"][name], value, rtol=1e-10, err_msg=f"{task['name']} {name}")
 
     def test_the_job_tells_mistakes_apart(self):
         """Clipping bites, both splits are read more than once, and all is stored in fp64."""

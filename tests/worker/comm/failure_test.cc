@@ -201,7 +201,7 @@ void AbortDuring(Kind kind, Call call) {
     if (group.rank() == 0) {
       EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
       EXPECT_NE(Text(status).find("the job was stopped"), std::string::npos) << status;
-      EXPECT_LT(returned - aborted, seconds(10)) << "a hang bound";
+      EXPECT_LT(returned - aborted, seconds(100)) << "a hang bound: the deadline is ten minutes";
     } else {
       EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
       EXPECT_NE(Text(status).find("rank 0 (world 10)"), std::string::npos) << status;
@@ -267,13 +267,15 @@ TEST_P(FailureTest, AMemberThatLeavesEndsNoOtherWaits) {
   ranks.Run("two stay", [&](ProcessGroup& group) {
     InlineStream stream;
     if (group.rank() == 2) return;
-    // Longer than it takes to notice.
     float x = 0;
     if (group.rank() == 0) {
+      // Longer than it mostly takes to notice: then the wait of rank 1 outlives that.
       std::this_thread::sleep_for(milliseconds(150));
       x = 7;
       EXPECT_EQ(group.Send(stream, &x, 1, DType::kF32, 1, 0), OkStatus());
-      const Status status = group.Send(stream, &x, 1, DType::kF32, 2, 0);
+      // What is sent to one whose end is not noticed yet is sent.
+      Status status = OkStatus();
+      while (status.ok()) status = group.Send(stream, &x, 1, DType::kF32, 2, 0);
       EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
       EXPECT_NE(Text(status).find("rank 2 (world 12)"), std::string::npos) << status;
     } else {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
-#include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -51,7 +50,8 @@ class ChannelTest : public testing::Test {
   const std::string socket_ = dir_.Path("s");
 };
 
-// The process stands still for longer than it would wait, and its agent answers soon after.
+// The process stands still for longer than it would wait, and its agent, which has heard it before,
+// answers once it runs again: nothing else has to happen in the time that it waits.
 TEST_F(ChannelTest, TimeInWhichTheProcessStandsStillIsNoSilence) {
   constexpr seconds kLimit{3};
   std::array<int, 2> waits{};  // a byte: the wait begins
@@ -68,20 +68,19 @@ TEST_F(ChannelTest, TimeInWhichTheProcessStandsStillIsNoSilence) {
     ::kill(self, SIGCONT);
     ::_exit(::write(runs[1], "x", 1) == 1 ? 0 : 1);
   }
-  AgentChannel channel(Config(), [](const AgentMessage&) {});
-  std::optional<TestAgent> agent;
-  std::thread late([&] {
+  TestAgent::Options options = Agent();
+  options.before_assignment = [&runs] {
     char byte = 0;
     EXPECT_EQ(::read(runs[0], &byte, 1), 1);
-    agent.emplace(socket_, Agent());
-  });
+  };
+  TestAgent agent(socket_, options);
+  AgentChannel channel(Config(), [](const AgentMessage&) {});
   RankAssignment assignment;
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(::write(waits[1], "x", 1), 1);
   const Status status = channel.WaitAssigned(kLimit, &assignment);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_GT(std::chrono::steady_clock::now() - begin, kLimit) << "it did not stand still";
-  late.join();
   int ended = 0;
   EXPECT_EQ(::waitpid(other, &ended, 0), other);
   EXPECT_EQ(ended, 0);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/rank/channel_observer.h"
 #include "worker/rank/step_log.h"
@@ -144,7 +145,7 @@ TEST_F(ReportsTest, EvaluationsInTheUnitsThatAreKnown) {
 }
 
 TEST_F(ReportsTest, TheLogPassesEverythingOn) {
-  StepLog log(1, &observer_);
+  StepLog log(megatrain::v1::JobSpec(), &observer_);
   log.OnState(train::TrainState::kTraining, 1);
   log.OnCheckpointsDeleted({"/c/a"});
   log.OnCommandDone({.id = "x"});

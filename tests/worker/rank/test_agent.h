@@ -27,6 +27,8 @@ class TestAgent final : private node::RankLinks::Listener {
   struct Options {
     bool refuse = false;
     bool acknowledge = true;  // every numbered message, at once
+    // Called before each hello is answered; on the loop's thread.
+    std::function<void()> before_assignment;
     // Its disk: called with each message before that is acknowledged; on the loop's thread.
     std::function<void(const RankMessage&)> keep;
     megatrain::v1::RankAssignment assignment;
@@ -93,6 +95,7 @@ class TestAgent final : private node::RankLinks::Listener {
   void OnRankMessage(node::LinkId link, const RankMessage& message) override {
     if (message.has_hello() && options_.refuse) return server_->Refuse(link, "unknown job");
     if (message.has_hello()) {
+      if (options_.before_assignment) options_.before_assignment();
       link_ = link;
       AgentMessage answer;
       *answer.mutable_assignment() = options_.assignment;

@@ -259,6 +259,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
           .launcher = seams_.launcher,
           .links = seams_.ranks,
           .store = seams_.store,
+          .event_files = seams_.event_files,
           .node = &config_.node,
           .slots = &slots_.table(),
           .limits = config_.limits.ranks,

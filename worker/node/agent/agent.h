@@ -79,8 +79,9 @@ class Agent final : private CoordinatorSession::Listener,
     AllocationStore* store;
     ClusterStore* cluster_store = nullptr;  // may be null in tests: kept in memory
     WorkerMetrics* metrics;
-    GpuProbe* gpu_probe = nullptr;  // may be null if no GPU is offered
-    SecretFile* secret = nullptr;   // null: a secret that is given is not kept
+    GpuProbe* gpu_probe = nullptr;      // may be null if no GPU is offered
+    SecretFile* secret = nullptr;       // null: a secret that is given is not kept
+    EventFiles* event_files = nullptr;  // null: jobs have no event files
   };
 
   Agent(Config config, Seams seams);

@@ -28,6 +28,7 @@ CoordinatorSession::CoordinatorSession(EventLoop* loop, const base::Clock* clock
       listener_(listener),
       outbox_(limits.max_unacked_steps),
       heartbeat_interval_(limits.heartbeat_interval),
+      heartbeat_lost_(limits.heartbeat_lost),
       random_(std::random_device{}()) {
   link_->SetListener(this);
 }
@@ -68,7 +69,7 @@ void CoordinatorSession::OnRegistered(const Registered& registered) {
   }
   log::Info("registered with the coordinator",
             {{"coordinator", registered.coordinator_uid()}, {"version", registered.version()}});
-  BeRegistered(milliseconds(registered.heartbeat_interval_ms()));
+  BeRegistered(registered);
   if (!registered.node_secret().empty())
     listener_->OnSecretGiven(registered.node_secret(), registered.generation());
 }
@@ -97,9 +98,11 @@ void CoordinatorSession::OnMessage(const CoordinatorMessage& message) {
   }
 }
 
-void CoordinatorSession::BeRegistered(milliseconds heartbeat_interval) {
+void CoordinatorSession::BeRegistered(const Registered& registered) {
   loop_->Cancel(attempt_timer_);
-  if (heartbeat_interval.count() > 0) heartbeat_interval_ = heartbeat_interval;
+  if (registered.heartbeat_interval_ms() > 0)
+    heartbeat_interval_ = milliseconds(registered.heartbeat_interval_ms());
+  if (registered.lease_ms() > 0) heartbeat_lost_ = milliseconds(registered.lease_ms());
   registered_ = true;
   failures_ = 0;
   refusal_.clear();
@@ -110,7 +113,7 @@ void CoordinatorSession::BeRegistered(milliseconds heartbeat_interval) {
 }
 
 void CoordinatorSession::Beat() {
-  if (clock_->Now() - last_ack_ > limits_.heartbeat_lost) {
+  if (clock_->Now() - last_ack_ > heartbeat_lost_) {
     log::Warn("heartbeats are not answered: connecting anew");
     link_->Close();
     return;

@@ -25,7 +25,8 @@ namespace mt::node {
 
 // Defaults come from the one table of numbers (common/control/numbers.h); tests replace them.
 struct SessionLimits {
-  // L1. A session without an acknowledgement for heartbeat_lost is closed and opened again.
+  // L1, until the coordinator tells its own. A session without an acknowledgement for
+  // heartbeat_lost is closed and opened again.
   std::chrono::milliseconds heartbeat_interval = control::kHeartbeatInterval;
   std::chrono::milliseconds heartbeat_lost = control::kWorkerLostAfter;
   // L3: the n-th attempt waits first * growth^n, at most cap, +- jitter (a share). attempt_timeout
@@ -99,7 +100,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   void Connect();
   void LogClosed(const Status& why, bool was_registered);
   void OnRegistered(const megatrain::v1::Registered& registered);
-  void BeRegistered(std::chrono::milliseconds heartbeat_interval);
+  void BeRegistered(const megatrain::v1::Registered& registered);
   void Beat();
   std::chrono::milliseconds NextBackoff();
 
@@ -122,6 +123,7 @@ class CoordinatorSession final : private CoordinatorLink::Listener {
   base::MonotonicTime beat_sent_;
   base::MonotonicTime last_ack_;
   std::chrono::milliseconds heartbeat_interval_;
+  std::chrono::milliseconds heartbeat_lost_;
   EventLoop::TimerId attempt_timer_ = EventLoop::kNoTimer;  // limits or starts an attempt
   EventLoop::TimerId beat_timer_ = EventLoop::kNoTimer;
   EventLoop::TimerId steps_timer_ = EventLoop::kNoTimer;

@@ -43,6 +43,7 @@
 #include "worker/node/ranks/shim_launcher.h"
 #include "worker/node/ranks/state_dir.h"
 #include "worker/node/ranks/stop_ranks.h"
+#include "worker/node/tensorboard/event_file_thread.h"
 
 namespace mt::node {
 namespace {
@@ -102,6 +103,7 @@ Agent::Config MakeConfig(const AgentOptions& options, const StateDir& state,
   const int cpu_slots = options.cpu_slots.value_or(DefaultCpuSlots(gpus, options.cores));
   Agent::Limits limits;
   limits.ranks.progress.step = std::chrono::seconds(options.stall_after);
+  limits.ranks.progress.frozen = std::chrono::seconds(options.frozen_after);
   return {.node_name = options.node,
           .worker_uid = base::NewUid(),
           .boot_id = base::BootId(),
@@ -234,6 +236,15 @@ void StopOnSignals(AsioEventLoop* loop, Agent* agent, base::Notifier* notifier) 
   }
 }
 
+// Runs the task, once it is set, on the loop.
+std::function<void()> OnLoop(AsioEventLoop* loop, const std::function<void()>* task) {
+  return [loop, task] {
+    loop->Post([task] {
+      if (*task) (*task)();
+    });
+  };
+}
+
 Status RunAgent(const AgentOptions& options) {
   base::Notifier notifier(NotifyEnvironment());
   ASSIGN_OR_RETURN(StateDir state, StateDir::Open(options.state));
@@ -260,13 +271,11 @@ Status RunAgent(const AgentOptions& options) {
   ASSIGN_OR_RETURN(SecretFile secret, SecretFile::Open(state.identity(), options.node));
   GrpcCoordinatorLink coordinator(&loop, options.coordinator);
   ProbeProcess gpu_probe(&loop, options.probe_binary, control::kDeviceProbeLimit);
+  EventFileThread event_files(base::Clock::Real());
   std::function<void()> root_changed;  // set before the agent starts
-  const RootWatch root(
-      {.root = options.checkpoint_root, .node = options.node, .changed = [&loop, &root_changed] {
-         loop.Post([&root_changed] {
-           if (root_changed) root_changed();
-         });
-       }});
+  const RootWatch root({.root = options.checkpoint_root,
+                        .node = options.node,
+                        .changed = OnLoop(&loop, &root_changed)});
   Agent agent(MakeConfig(options, state, HttpEndpoint(options, http.get()), FindGpus(options),
                          &root, std::move(cluster)),
               {.loop = &loop,
@@ -278,7 +287,8 @@ Status RunAgent(const AgentOptions& options) {
                .cluster_store = &cluster_file,
                .metrics = &metrics,
                .gpu_probe = &gpu_probe,
-               .secret = &secret});
+               .secret = &secret,
+               .event_files = &event_files});
   root_changed = [&agent] { agent.ReportSlots(); };
   Pulse pulse({.loop = &loop,
                .agent = &agent,

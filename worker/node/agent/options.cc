@@ -110,6 +110,11 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
          "p99 of its steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
+  // Not below three beats (L9): one may be late.
+  app->add_option("--frozen-after", options->frozen_after,
+                  "Seconds without a beat after which a rank is reported as frozen or starved")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 86'400));
   app->add_flag("--insecure", options->insecure,
                 "Allow --address and --http-listen beyond this machine, in plain text");
   app->add_flag("--check-config", raw->check_config, "Check the options and end");

@@ -2,6 +2,7 @@
 // override the file. `mt-worker stop-ranks` and `mt-worker join` are the only other verbs.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,6 +45,9 @@ struct AgentOptions {
   std::string probe_binary;
   int stall_after =
       static_cast<int>(control::kStepLimit.count());  // seconds (ProgressLimits::step)
+  int frozen_after =
+      static_cast<int>(std::chrono::duration_cast<control::seconds>(control::kRankBeatFrozenAfter)
+                           .count());  // seconds (ProgressLimits::frozen)
   log::Level log_level = log::Level::kInfo;
 };
 

@@ -57,6 +57,15 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   return message;
 }
 
+// The job's folder has the name of that of its logs.
+EventFilePlace EventFileOf(const Assign& assign, const NodeFacts& node) {
+  return {.log_root = node.log_root,
+          .folder = LogDirectory(assign.spec().telemetry().tensorboard(), assign.spec().name(),
+                                 assign.job_uid()),
+          .label = fmt::format("{}-{}", assign.job_uid().substr(0, 8),
+                               control::EpochText(assign.epoch()))};
+}
+
 }  // namespace
 
 Allocation::Allocation(Deps deps, const AllocationRecord& record)
@@ -81,7 +90,9 @@ Allocation::Allocation(Deps deps, const AllocationRecord& record)
                  .links = deps_.links,
                  .abort_kill = deps_.limits.abort_kill},
                 &ranks_),
-      commands_(record) {}
+      commands_(record),
+      events_(deps_.event_files, record.assign().spec(),
+              EventFileOf(record.assign(), *deps_.node)) {}
 
 Allocation::~Allocation() = default;
 
@@ -202,6 +213,7 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
 // report, is acknowledged.
 void Allocation::Forward(LocalRank* rank, const RankMessage& message) {
   if (!relay_.Forward(rank, message)) return;
+  if (rank->rank == 0) events_.OnMessage(message, base::ToUnixMicros(deps_.clock->WallNow()));
   if (message.has_command_done() && commands_.Done(message.command_done().command_id())) Save();
 }
 
@@ -292,6 +304,7 @@ void Allocation::BecomeGoneIfAllAre() {
 
 void Allocation::BecomeGone() {
   gone_ = true;
+  events_.Close();
   WorkerMessage message;
   message.mutable_allocation_gone()->set_job_uid(job_uid());
   message.mutable_allocation_gone()->set_epoch(epoch());

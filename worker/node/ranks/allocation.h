@@ -2,8 +2,8 @@
 // agent, until the coordinator knows that all of them are gone. It wires the parts that each do one
 // thing: rank_set.h (which ranks there are), report_relay.h (numbered reports), stall_watch.h (who
 // makes no progress), fault_attribution.h (who is to blame), rank_teardown.h (how the others are
-// ended), pending_commands.h (commands for rank 0); and it reports the ranks' states. Loop thread
-// only; no I/O but through its seams.
+// ended), pending_commands.h (commands for rank 0), event_log.h (the job's event file); and it
+// reports the ranks' states. Loop thread only; no I/O but through its seams.
 #pragma once
 
 #include <chrono>
@@ -29,6 +29,7 @@
 #include "worker/node/ranks/rank_teardown.h"
 #include "worker/node/ranks/report_relay.h"
 #include "worker/node/ranks/stall_watch.h"
+#include "worker/node/tensorboard/event_log.h"
 
 namespace megatrain::v1 {
 class Assign;
@@ -74,6 +75,7 @@ class Allocation {
     RankLauncher* launcher;
     RankLinks* links;
     AllocationStore* store;
+    EventFiles* event_files;  // nullptr: no job has event files
     const NodeFacts* node;
     const SlotTable* slots;
     RankLimits limits;
@@ -145,6 +147,7 @@ class Allocation {
   RankTeardown teardown_;
   FaultAttribution faults_;
   PendingCommands commands_;
+  EventLog events_;
   bool gone_ = false;
 };
 

@@ -78,9 +78,8 @@ std::optional<ProgressWatch::Stall> ProgressWatch::Look(base::MonotonicTime now)
   const bool silent = silent_from && now >= *silent_from;
   const bool stands_still = limit && now - moved_ >= *limit;
   if (!silent && !stands_still) return std::nullopt;
-  Stall stall{.since = moved_,
-              .limit = stands_still ? *limit : control::kRankBeatFrozenAfter,
-              .last_beat = std::nullopt};
+  Stall stall{
+      .since = moved_, .limit = stands_still ? *limit : limits_.frozen, .last_beat = std::nullopt};
   if (silent) stall.last_beat = last_beat_;
   return stall;
 }
@@ -88,7 +87,7 @@ std::optional<ProgressWatch::Stall> ProgressWatch::Look(base::MonotonicTime now)
 std::optional<base::MonotonicTime> ProgressWatch::SilentFrom() const {
   // A held rank has no progress to make, but it beats.
   if (!last_beat_ || (!Limit() && state_ != RankState::HELD)) return std::nullopt;
-  return *last_beat_ + control::kRankBeatFrozenAfter;
+  return *last_beat_ + limits_.frozen;
 }
 
 void ProgressWatch::Forgive(base::MonotonicTime::duration stood_still) {

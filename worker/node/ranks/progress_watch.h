@@ -26,6 +26,8 @@ struct ProgressLimits {
   // Lower bound for a step; a multiple of the p99 of the steps if that is longer.
   std::chrono::milliseconds step = control::kStepLimit;
   std::chrono::milliseconds save = control::kSaveLimit;
+  // L9: without a beat for so long its process is frozen or starved.
+  std::chrono::milliseconds frozen = control::kRankBeatFrozenAfter;
 };
 
 class ProgressWatch {
@@ -33,8 +35,9 @@ class ProgressWatch {
   struct Stall {
     base::MonotonicTime since;        // time of the last progress
     std::chrono::milliseconds limit;  // that was exceeded
-    // Set if its beats have stopped (L9): the process is frozen or starved. That counts from 10 s
-    // on, before any limit of progress is over, and for a held rank too.
+    // Set if its beats have stopped (L9): the process is frozen or starved. That counts from
+    // ProgressLimits::frozen on, whether a limit of progress is over or not, and for a held rank
+    // too.
     std::optional<base::MonotonicTime> last_beat;
   };
 

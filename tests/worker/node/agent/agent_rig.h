@@ -51,7 +51,8 @@ class AgentTest : public testing::Test {
                                                          .launcher = &launcher_,
                                                          .store = &store_,
                                                          .metrics = metrics_.get(),
-                                                         .gpu_probe = &gpu_probe_});
+                                                         .gpu_probe = &gpu_probe_,
+                                                         .event_files = event_files_});
   }
   // Destroys the agent without notice and makes another one that adopts what it has recorded; that
   // one is not started yet.
@@ -170,6 +171,7 @@ class AgentTest : public testing::Test {
   FakeStore store_;
   FakeGpuProbe gpu_probe_;
   std::string dir_;
+  EventFiles* event_files_ = nullptr;  // used by agents that are made from then on
   Agent::Config config_;
   std::unique_ptr<metrics::Registry> registry_;
   std::unique_ptr<WorkerMetrics> metrics_;

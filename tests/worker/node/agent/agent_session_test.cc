@@ -111,6 +111,19 @@ TEST_F(AgentTest, BeatsAndNoticesSilence) {
   EXPECT_TRUE(coordinator_.close_asked);
 }
 
+TEST_F(AgentTest, TheCoordinatorTellsHowLongSilenceMayLast) {
+  CoordinatorMessage registered;
+  registered.mutable_registered()->set_coordinator_uid("coordinator-1");
+  registered.mutable_registered()->set_lease_ms(8'000);
+  coordinator_.Break("cut");
+  loop_.Advance(seconds(1));
+  coordinator_.Say(registered);
+  loop_.Advance(seconds(8));
+  EXPECT_FALSE(coordinator_.close_asked);
+  loop_.Advance(seconds(2));
+  EXPECT_TRUE(coordinator_.close_asked);
+}
+
 TEST_F(AgentTest, GathersSteps) {
   StartJob(1);
   for (int step = 1; step <= 5; ++step) SayStep(step);

@@ -38,6 +38,11 @@ void ManualLoop::Advance(std::chrono::milliseconds by) {
   clock_->Advance(end - clock_->Now());
 }
 
+void ManualLoop::Clear() {
+  posted_.clear();
+  timers_.clear();
+}
+
 void FakeCoordinator::Open() {
   EXPECT_FALSE(open) << "opened twice";
   heard.clear();
@@ -69,6 +74,25 @@ std::vector<WorkerMessage> FakeCoordinator::Heard(WorkerMessage::BodyCase kind) 
   return found;
 }
 
+void FakeRanks::Send(LinkId link, const megatrain::v1::AgentMessage& message) {
+  heard[link].push_back(message);
+}
+
+void FakeRanks::Say(LinkId link, const megatrain::v1::RankMessage& message) {
+  listener_->OnRankMessage(link, message);
+}
+
+Status FakeLauncher::Start(LaunchId launch, const RankLaunch& args) {
+  if (!start_status.ok()) return start_status;
+  started[launch] = args;
+  return OkStatus();
+}
+
+int FakeLauncher::Adopt(LaunchId launch, const std::string& folder) {
+  adopted[launch] = folder;
+  return 5000 + static_cast<int>(launch);
+}
+
 LaunchId FakeLauncher::LaunchOf(int rank) const {
   LaunchId newest = 0;
   for (const auto& [launch, args] : started) {
@@ -79,6 +103,12 @@ LaunchId FakeLauncher::LaunchOf(int rank) const {
   }
   EXPECT_NE(newest, 0) << "rank " << rank << " was not started";
   return newest;
+}
+
+void FakeGpuProbe::Answer(const StatusOr<GpuInventory>& found) {
+  const Done done = std::move(asked.front());
+  asked.pop_front();
+  done(found);
 }
 
 Status FakeStore::Save(const megatrain::v1::AllocationRecord& record) {

@@ -36,10 +36,7 @@ class ManualLoop final : public EventLoop {
   void Advance(std::chrono::milliseconds by);
   size_t num_timers() const { return timers_.size(); }
   // Drops all tasks and timers, as the end of a process does.
-  void Clear() {
-    posted_.clear();
-    timers_.clear();
-  }
+  void Clear();
 
  private:
   struct Timer {
@@ -80,14 +77,10 @@ class FakeCoordinator final : public CoordinatorLink {
 class FakeRanks final : public RankLinks {
  public:
   void SetListener(Listener* listener) override { listener_ = listener; }
-  void Send(LinkId link, const megatrain::v1::AgentMessage& message) override {
-    heard[link].push_back(message);
-  }
+  void Send(LinkId link, const megatrain::v1::AgentMessage& message) override;
   void Refuse(LinkId link, const std::string& reason) override { refused[link] = reason; }
 
-  void Say(LinkId link, const megatrain::v1::RankMessage& message) {
-    listener_->OnRankMessage(link, message);
-  }
+  void Say(LinkId link, const megatrain::v1::RankMessage& message);
   void Hang(LinkId link) { listener_->OnRankClosed(link); }
 
   std::map<LinkId, std::vector<megatrain::v1::AgentMessage>> heard;
@@ -100,15 +93,9 @@ class FakeRanks final : public RankLinks {
 class FakeLauncher final : public RankLauncher {
  public:
   void SetListener(Listener* listener) override { listener_ = listener; }
-  Status Start(LaunchId launch, const RankLaunch& args) override {
-    if (!start_status.ok()) return start_status;
-    started[launch] = args;
-    return OkStatus();
-  }
-  int Adopt(LaunchId launch, const std::string& folder) override {
-    adopted[launch] = folder;
-    return 5000 + static_cast<int>(launch);
-  }
+  Status Start(LaunchId launch, const RankLaunch& args) override;
+  // The process id is 5000 and the launch's number.
+  int Adopt(LaunchId launch, const std::string& folder) override;
   void Terminate(LaunchId launch) override { terminated.push_back(launch); }
   void Kill(LaunchId launch) override { killed.push_back(launch); }
 
@@ -131,11 +118,7 @@ class FakeGpuProbe final : public GpuProbe {
  public:
   void Probe(Done done) override { asked.push_back(std::move(done)); }
   // Answers the oldest request.
-  void Answer(const StatusOr<GpuInventory>& found) {
-    const Done done = std::move(asked.front());
-    asked.pop_front();
-    done(found);
-  }
+  void Answer(const StatusOr<GpuInventory>& found);
 
   std::deque<Done> asked;
 };

@@ -62,6 +62,17 @@ TEST_F(OptionsTest, CacheLimit) {
   }
 }
 
+TEST_F(OptionsTest, LimitsOfSilence) {
+  ASSERT_EQ(Parse({}), -1) << error_;
+  EXPECT_EQ(options_.stall_after, 60);
+  EXPECT_EQ(options_.frozen_after, 10);
+  ASSERT_EQ(Parse({"--stall-after=7", "--frozen-after=3"}), -1) << error_;
+  EXPECT_EQ(options_.stall_after, 7);
+  EXPECT_EQ(options_.frozen_after, 3);
+  EXPECT_EQ(Parse({"--frozen-after=2"}), 64);
+  EXPECT_NE(error_.find("--frozen-after"), std::string::npos) << error_;
+}
+
 TEST_F(OptionsTest, BeyondThisMachineNeedsInsecure) {
   for (const std::string flag :
        {"--address=10.0.0.7", "--address=node-1.example", "--address=0.0.0.0",

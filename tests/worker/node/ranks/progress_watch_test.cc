@@ -50,6 +50,19 @@ TEST_F(ProgressWatchTest, ATrainingRankHasAMinute) {
   EXPECT_FALSE(stall->last_beat.has_value()) << "it beats";
 }
 
+TEST_F(ProgressWatchTest, TheLimitOfBeatsMayBeAnother) {
+  watch_ = ProgressWatch({.frozen = seconds(4)}, now_);
+  Enter(RankState::TRAINING);
+  Steps(5, 0.1);
+  now_ += milliseconds(3'999);
+  EXPECT_FALSE(Stalled());
+  now_ += milliseconds(1);
+  const auto stall = watch_.Look(now_);
+  ASSERT_TRUE(stall.has_value());
+  EXPECT_EQ(stall->limit, seconds(4));
+  EXPECT_TRUE(stall->last_beat.has_value());
+}
+
 TEST_F(ProgressWatchTest, AStepABatchAByteOrANewMarkIsProgress) {
   Enter(RankState::TRAINING);
   Steps(5, 0.1);

@@ -186,7 +186,8 @@ const std::map<std::string, std::string>& Exceptions() {
       {"placement.exclusive", "likewise"},
       {"resilience.on_agent_exit", "the worker agent's"},
       {"resilience.deadline", "the coordinator's"},
-      {"telemetry.log_format", "has one value so far"},
+      {"telemetry.log_format", "of the lines in the rank's log"},
+      {"telemetry.tensorboard", "the worker agent's"},
   };
   return exceptions;
 }

@@ -1,0 +1,30 @@
+// What a saved model needs to be read as text: its tokenizer, and the arithmetic; and how both
+// verbs name the checkpoint in JSON.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/base/status.h"
+#include "kernels/core/tensor.h"
+#include "worker/data/tokenizer.h"
+#include "worker/decode/checkpoint_source.h"
+#include "worker/decode/reader_flags.h"
+
+namespace mt::decode {
+
+// The job's tokenizer unless the flags name one; files are the flags'. Errors: MakeTokenizer's;
+// kFailedPrecondition: it has more tokens than the model.
+StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
+                                                       const ReaderFlags& flags);
+
+kernels::DType PrecisionOf(const SavedModel& saved, const ReaderFlags& flags);
+// "fp32" or "fp64".
+std::string_view PrecisionName(const SavedModel& saved, const ReaderFlags& flags);
+
+// path, step, epoch, job.
+nlohmann::ordered_json CheckpointJson(const SavedModel& saved);
+
+}  // namespace mt::decode

@@ -1,0 +1,209 @@
+// Task file and documents are read first: what is wrong there is said before a model is loaded.
+#include "worker/decode/scores/eval_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/base/plain_text.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/decode/checkpoint_source.h"
+#include "worker/decode/saved_text.h"
+#include "worker/decode/scores/run_task.h"
+#include "worker/decode/scores/score_report.h"
+#include "worker/decode/scores/scorer.h"
+#include "worker/memory/memory.h"
+
+namespace mt::decode {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::ordered_json;
+
+constexpr size_t kColumns = 79;
+constexpr std::chrono::milliseconds kLiveInterval{200};
+constexpr std::chrono::seconds kPlainInterval{30};
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// How far a task is, on stderr: in place, or now and then a line.
+class ProgressLine {
+ public:
+  ProgressLine(const std::string& task, bool live) : task_(task), live_(live) {}
+  ~ProgressLine() { Clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void Show(int64_t done, int64_t all) {
+    const Clock::time_point now = Clock::now();
+    if (now - shown_ < (live_ ? Clock::duration(kLiveInterval) : Clock::duration(kPlainInterval)))
+      return;
+    shown_ = now;
+    const std::string text = ProgressText(task_, done, all, SecondsSince(begin_), kColumns);
+    std::fprintf(stderr, live_ ? "\r%s\x1b[K" : "%s\n", text.c_str());
+    std::fflush(stderr);
+    written_ = live_;
+  }
+
+ private:
+  void Clear() const {
+    if (written_) std::fprintf(stderr, "\r\x1b[K");
+  }
+
+  const std::string& task_;
+  const bool live_;
+  const Clock::time_point begin_ = Clock::now();
+  Clock::time_point shown_ = begin_;
+  bool written_ = false;
+};
+
+// All that scores need, in memory.
+class EvalSession {
+ public:
+  explicit EvalSession(const EvalArgs& args) : args_(args) {}
+
+  Status ReadTaskFile() {
+    ASSIGN_OR_RETURN(tasks_, ReadTasks(args_.flags.tasks));
+    for (const Task& task : tasks_) {
+      auto documents = ReadDocuments(task);
+      if (!documents.ok())
+        return base::Annotate(documents.status(), fmt::format("task {}", task.name));
+      documents_.push_back(*std::move(documents));
+    }
+    return OkStatus();
+  }
+
+  // Reads the checkpoint; may be called again after an error.
+  Status Load(const std::string& directory, const checkpoint::CheckpointId& id) {
+    const auto begin = Clock::now();
+    ASSIGN_OR_RETURN(saved_, ReadSavedModel(directory, id));
+    ASSIGN_OR_RETURN(tokenizer_, TokenizerOf(saved_, args_.flags));
+    windowed_.clear();
+    for (const Task& task : tasks_) {
+      ASSIGN_OR_RETURN(Task windowed, WithWindows(task, saved_.config.max_positions));
+      windowed_.push_back(std::move(windowed));
+    }
+    RETURN_IF_ERROR(MakeModel());
+    RETURN_IF_ERROR(LoadWeights(directory, saved_, model_->weights()));
+    load_seconds_ = SecondsSince(begin);
+    return OkStatus();
+  }
+
+  Status Score() {
+    const auto begin = Clock::now();
+    Status scored;
+    for (size_t i = 0; i < windowed_.size() && scored.ok(); ++i) scored = ScoreTask(i);
+    seconds_ = SecondsSince(begin);
+    if (!scored.ok() && !absl::IsCancelled(scored)) return scored;
+    Write(/*complete=*/scored.ok());
+    if (std::ferror(args_.out) != 0) return base::DataLoss("write scores");
+    return scored;
+  }
+
+ private:
+  Status MakeModel() {
+    model_.reset();
+    if (backend_ == nullptr) {
+      ASSIGN_OR_RETURN(backend_,
+                       kernels::cpu::MakeCpuBackend({.num_threads = args_.flags.threads}));
+      stream_ = backend_->device().CreateStream(kernels::StreamPriority::kLow);
+    }
+    const int64_t positions = std::ranges::max(windowed_, {}, &Task::window).window;
+    ASSIGN_OR_RETURN(const int64_t available, memory::AvailableHostBytes());
+    auto made = DecodeModel::Make(
+        {.config = DecodeConfig(saved_.config, PrecisionOf(saved_, args_.flags), positions),
+         .logit_rows = Scorer::kLogitRows,
+         .memory_limit_bytes = available,
+         .backend = backend_.get(),
+         .stream = stream_.get()});
+    if (absl::IsResourceExhausted(made.status())) {
+      // What is advised there is for training.
+      const std::string text(base::Message(made.status()));
+      return base::InvalidArgument("{}; a smaller window in the task file takes less",
+                                   text.substr(0, text.find(';')));
+    }
+    RETURN_IF_ERROR(made.status());
+    model_ = *std::move(made);
+    return OkStatus();
+  }
+
+  Status ScoreTask(size_t number) {
+    const Task& task = windowed_[number];
+    ProgressLine progress(task.name, args_.live);
+    const RunTaskArgs run = {
+        .task = &task,
+        .documents = &documents_[number],
+        .tokenizer = tokenizer_.get(),
+        .model = model_.get(),
+        .hooks = {.on_progress = [&](int64_t done, int64_t all) { progress.Show(done, all); },
+                  .interrupted = args_.interrupted}};
+    auto result = RunTask(run);
+    if (!result.ok()) {
+      return absl::IsCancelled(result.status())
+                 ? result.status()
+                 : base::Annotate(result.status(), fmt::format("task {}", task.name));
+    }
+    results_.push_back({.task = task, .result = *std::move(result)});
+    return OkStatus();
+  }
+
+  void Write(bool complete) const {
+    if (args_.flags.json) {
+      const ordered_json out = {
+          {"checkpoint", CheckpointJson(saved_)},
+          {"precision", PrecisionName(saved_, args_.flags)},
+          {"tokenizer", tokenizer_->name()},
+          {"complete", complete},
+          {"tasks", ScoresJson(results_)},
+          {"timings", {{"load_seconds", load_seconds_}, {"score_seconds", seconds_}}}};
+      const std::string text =
+          out.dump(2, ' ', /*ensure_ascii=*/args_.terminal, ordered_json::error_handler_t::replace);
+      std::fprintf(args_.out, "%s\n", text.c_str());
+    } else {
+      std::fprintf(args_.out, "%s", ScoresText(results_).c_str());
+    }
+    std::fflush(args_.out);
+    if (args_.flags.json) return;
+    std::fprintf(stderr, "%s of %s: %zu of %zu tasks in %.1f s after %.1f s of loading\n",
+                 checkpoint::FolderName({saved_.manifest.step, saved_.manifest.epoch}).c_str(),
+                 base::CleanLine(saved_.manifest.job_name).c_str(), results_.size(), tasks_.size(),
+                 seconds_, load_seconds_);
+  }
+
+  const EvalArgs& args_;
+  std::vector<Task> tasks_, windowed_;
+  std::vector<TaskDocuments> documents_;
+  SavedModel saved_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kernels::Stream> stream_;
+  std::unique_ptr<DecodeModel> model_;
+  std::vector<ScoredTask> results_;
+  double load_seconds_ = 0, seconds_ = 0;
+};
+
+}  // namespace
+
+Status RunEval(const EvalArgs& args) {
+  EvalSession session(args);
+  RETURN_IF_ERROR(session.ReadTaskFile());
+  std::optional<int64_t> step;
+  if (args.flags.step >= 0) step = args.flags.step;
+  ASSIGN_OR_RETURN(const CheckpointChoice choice,
+                   ChooseCheckpoint(args.path, step, args.flags.tag));
+  RETURN_IF_ERROR(UseCheckpoint(choice, [&](const checkpoint::CheckpointId& id) {
+    return session.Load(choice.directory, id);
+  }));
+  return session.Score();
+}
+
+}  // namespace mt::decode
