@@ -101,6 +101,8 @@ void AddCheckpoint(const CommandContext& context) {
   AddCheckpointDiff(command, context);
   AddCheckpointKeeping(command, context);
   AddCheckpointCopy(command, context);
+  AddCheckpointExport(command, context);
+  AddCheckpointImport(command, context);
 }
 
 }  // namespace mt::client

@@ -19,6 +19,8 @@ void AddCheckpointDiff(CLI::App* checkpoint, const CommandContext& context);
 // pin, unpin, untag, delete
 void AddCheckpointKeeping(CLI::App* checkpoint, const CommandContext& context);
 void AddCheckpointCopy(CLI::App* checkpoint, const CommandContext& context);
+void AddCheckpointExport(CLI::App* checkpoint, const CommandContext& context);
+void AddCheckpointImport(CLI::App* checkpoint, const CommandContext& context);
 
 // Help of an argument that is one checkpoint, and of one that may be their directory, too.
 inline constexpr char kCheckpointHelp[] =

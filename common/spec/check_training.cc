@@ -122,6 +122,12 @@ void CheckLoad(const v1::Checkpoint& checkpoint, FaultList* faults) {
     faults->Add("checkpoint.load_kind",
                 "weights are of another run's checkpoint; name it by checkpoint.load or load_tag");
   }
+  if (checkpoint.load_kind() == v1::Checkpoint::LOAD_KIND_HF &&
+      (!checkpoint.has_load() || checkpoint.has_load_tag())) {
+    faults->Add("checkpoint.load_kind",
+                "hf reads a folder with config.json and safetensors: name it, below "
+                "checkpoint_root, by checkpoint.load alone");
+  }
   if (checkpoint.has_load_tag() && !checkpoint.has_load() && checkpoint.directory() == "none") {
     faults->Add(
         "checkpoint.load_tag",

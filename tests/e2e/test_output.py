@@ -79,6 +79,8 @@ CASES = [
     ("checkpoint unpin", "{C}", "kept"),
     ("checkpoint untag", "{C}", "kept"),
     ("checkpoint copy", "{C} copies", "copied"),
+    ("checkpoint export", "{C} hf", "exported"),
+    ("checkpoint import", "hf", "imported"),
     ("checkpoint delete", "{C} --ended --yes", "kept"),
     ("checkpoint delete", "{D} --run {R} --ended --yes", "run_removed"),
     ("submit", "-f job.yaml --set name=other {LONG}", "job"),

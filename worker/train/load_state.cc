@@ -22,6 +22,8 @@
 #include "worker/checkpoint/loader.h"
 #include "worker/data/split.h"
 #include "worker/failure/failure.h"
+#include "worker/hf/load_slices.h"
+#include "worker/hf/model_files.h"
 #include "worker/optim/schedule.h"
 #include "worker/train/run_state.h"
 
@@ -239,6 +241,34 @@ StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args) {
   log::Info("begins with the weights of a checkpoint",
             {{"job", manifest.job_name}, {"step", manifest.step}});
   return manifest;
+}
+
+Status LoadHfWeights(const LoadStateArgs& args) {
+  ASSIGN_OR_RETURN(const hf::ModelFiles files, hf::ModelFiles::Open(args.directory, args.open));
+  const std::vector<std::string> differences =
+      hf::ModelDifferences(*files.config().model, args.job->model());
+  if (!differences.empty()) {
+    return base::FailedPrecondition(
+        "checkpoint.load: the job's model is not that of {}: {}; mtctl checkpoint import "
+        "--job-file writes the fields of one that fits",
+        args.directory, fmt::join(differences, "; "));
+  }
+  std::vector<checkpoint::SliceToLoad> slices = SlicesToLoad(args.engine->store());
+  std::erase_if(slices, [](const checkpoint::SliceToLoad& slice) {
+    return !slice.key.starts_with("weights/");
+  });
+  std::function<void(void*, const void*, int64_t)> put;
+  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
+      staging->Write(to, from, bytes);
+    };
+  }
+  RETURN_IF_ERROR(hf::LoadSlices(
+      {.files = &files, .slices = std::move(slices), .put = put, .progress = args.progress}));
+  log::Info("begins with the weights of a Hugging Face model", {{"folder", args.directory}});
+  for (const std::string& note : files.notes())
+    log::Warn("of the Hugging Face model", {{"what", note}});
+  return OkStatus();
 }
 
 std::vector<std::string> ChangedFields(const Manifest& manifest, const JobSpec& job) {

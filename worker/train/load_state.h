@@ -46,6 +46,12 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 // its first step. Refuses other shapes (kFailedPrecondition) and names (kNotFound) alone.
 StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args);
 
+// Loads the masters from the folder `directory` of Hugging Face's (checkpoint.load_kind: hf), whose
+// config.json must say the job's model: everything else stays as Engine::Initialize has made it,
+// and Engine::RebuildWeights must follow. `id` and `data` are not used. kFailedPrecondition names
+// the fields that differ; else hf::ModelFiles::Open's errors.
+Status LoadHfWeights(const LoadStateArgs& args);
+
 // The fields in which the job differs from the one that saved the checkpoint, as
 // spec::ChangeText. Fields that either version does not know are left out. Pure.
 std::vector<std::string> ChangedFields(const checkpoint::Manifest& manifest,

@@ -35,7 +35,9 @@ using checkpoint::RunBeginning;
 using megatrain::v1::JobSpec;
 using nlohmann::json;
 
-constexpr std::string_view kWeightsAlone = "weights";  // checkpoint.load_kind
+// checkpoint.load_kind
+constexpr std::string_view kWeightsAlone = "weights";
+constexpr std::string_view kHuggingFace = "hf";
 
 RunBeginning BeginningOf(const StartArgs& args) {
   return checkpoint::BeginningOf(spec::ToJson(*args.job));
@@ -106,7 +108,11 @@ void TakeSource(const StartArgs& args, const checkpoint::RunRecord& run, StartPo
 // The run begins, or begins again: as its beginning says.
 Status Begin(const StartArgs& args, StartPoint* start) {
   const checkpoint::RunRecord& run = start->run.run;
-  RETURN_IF_ERROR(FindNamed(args, run.beginning, start));
+  if (run.beginning.load_kind == kHuggingFace) {
+    ASSIGN_OR_RETURN(start->hf, spec::ResolveBelow(args.checkpoint_root, run.beginning.load));
+  } else {
+    RETURN_IF_ERROR(FindNamed(args, run.beginning, start));
+  }
   if (!start->run.begins) TakeSource(args, run, start);
   start->weights = start->load && run.beginning.load_kind == kWeightsAlone;
   if (start->load || start->directory.empty()) return OkStatus();
@@ -372,6 +378,7 @@ std::string ToText(const StartPoint& start) {
               {"bound", start.bound},
               {"own", start.own},
               {"weights", start.weights},
+              {"hf", start.hf},
               {"load_directory", start.load_directory}};
   if (start.load) out["load"] = {start.load->step, start.load->epoch};
   return out.dump();
@@ -386,6 +393,7 @@ StartPoint FromText(const std::string& text) {
   start.bound = in.at("bound");
   start.own = in.at("own");
   start.weights = in.at("weights");
+  start.hf = in.at("hf");
   if (in.contains("load")) start.load = CheckpointId{in.at("load")[0], in.at("load")[1]};
   return start;
 }

@@ -89,7 +89,7 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   RETURN_IF_ERROR(CheckExitAtIter());
-  if (start_.load) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
+  if (start_.load || !start_.hf.empty()) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
   if (loaded_) loaded_->run = run_.loaded;
   if (IsComplete()) parts_.complete_run = run_.record.id;
@@ -287,6 +287,11 @@ Status RunSetup::LoadOrInitialize() {
     RETURN_IF_ERROR(loaded);
   } else {
     parts_.engine->Initialize(args_.job->training().seed());
+    if (!start_.hf.empty()) {
+      const Status loaded = LoadHf();
+      args_.observer->OnActivityEnd(ActivityKind::kLoading);
+      RETURN_IF_ERROR(loaded);
+    }
   }
   parts_.loss_scale = parts_.engine->ReadScalars().loss_scale;
   return OpenLoader();
@@ -337,6 +342,20 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   // Of a run that loads from elsewhere the record is not used.
   loaded_->root_id = start_.root_id;
   return OkStatus();
+}
+
+Status RunSetup::LoadHf() {
+  args_.observer->OnActivity({.kind = ActivityKind::kLoading});
+  return LoadHfWeights({.job = args_.job,
+                        .directory = start_.hf,
+                        .engine = parts_.engine.get(),
+                        .progress =
+                            [this, done = int64_t{0}](int64_t bytes) mutable {
+                              args_.observer->OnProgress(0);
+                              args_.observer->OnActivity(
+                                  {.kind = ActivityKind::kLoading, .done = done += bytes});
+                            },
+                        .open = spec::BelowRoot(args_.checkpoint_root)});
 }
 
 Status RunSetup::OpenLoader() {

@@ -88,6 +88,7 @@ class RunSetup {
   Status Load(const checkpoint::CheckpointId& id);
   // Opens the data anew where this course is another one than the job's.
   StatusOr<data::IndexRecord> TakeCourse(const spec::Course& course);
+  Status LoadHf();
   Status OpenLoader();
   // Whether the run goes on from its own last step.
   bool IsComplete() const;

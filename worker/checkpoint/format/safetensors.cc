@@ -17,6 +17,7 @@
 
 #include "common/base/math.h"
 #include "worker/checkpoint/format/column_parts.h"
+#include "worker/checkpoint/format/foreign_shard.h"
 #include "worker/checkpoint/format/json_numbers.h"
 #include "worker/checkpoint/format/json_text.h"
 #include "worker/checkpoint/format/parallel_tasks.h"
@@ -28,6 +29,7 @@ static_assert(std::endian::native == std::endian::little, "the file format is li
 
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kMaxHeaderBytes = 100 << 20;
+constexpr int64_t kMaxForeignHeaderBytes = 100'000'000;  // the library's bound
 
 Status WriteBytes(int fd, int64_t offset, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -293,7 +295,9 @@ class DataWriter {
 
 int64_t ElementSize(std::string_view dtype) {
   static constexpr std::pair<std::string_view, int64_t> kSizes[] = {
-      {"F64", 8}, {"I64", 8}, {"F32", 4}, {"I32", 4}, {"BF16", 2}, {"F16", 2}, {"U8", 1}};
+      {"F64", 8}, {"I64", 8},  {"F32", 4},     {"I32", 4},    {"BF16", 2}, {"F16", 2},
+      {"U8", 1},  {"U64", 8},  {"C64", 8},     {"U32", 4},    {"U16", 2},  {"I16", 2},
+      {"I8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
   for (const auto& [name, size] : kSizes) {
     if (name == dtype) return size;
   }
@@ -325,6 +329,16 @@ StatusOr<std::vector<BlockDigests>> WriteSafetensors(const std::string& path,
 
 StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,
                                                     const base::FileOpener& open) {
+  return OpenAs(path, open, /*foreign=*/false);
+}
+
+StatusOr<SafetensorsReader> SafetensorsReader::OpenForeign(const std::string& path,
+                                                           const base::FileOpener& open) {
+  return OpenAs(path, open, /*foreign=*/true);
+}
+
+StatusOr<SafetensorsReader> SafetensorsReader::OpenAs(const std::string& path,
+                                                      const base::FileOpener& open, bool foreign) {
   SafetensorsReader reader;
   reader.path_ = path;
   ASSIGN_OR_RETURN(reader.fd_, base::OpenToRead(path, open));
@@ -334,7 +348,8 @@ StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,
   int64_t length = 0;
   if (file_bytes < 8) return BadHeader(path, "shorter than its header length");
   RETURN_IF_ERROR(ReadAt(reader.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));
-  if (length < 2 || length > std::min(kMaxHeaderBytes, file_bytes - 8)) {
+  const int64_t most = foreign ? kMaxForeignHeaderBytes : kMaxHeaderBytes;
+  if (length < 2 || length > std::min(most, file_bytes - 8)) {
     return BadHeader(path,
                      fmt::format("header length {} in a file of {} bytes", length, file_bytes));
   }
@@ -350,6 +365,10 @@ StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path,
     }
   } catch (const nlohmann::json::exception& error) {
     return BadHeader(path, error.what());
+  }
+  if (foreign) {
+    const Status lawful = CheckForeign(text, header, reader.entries_, 8 + length, file_bytes);
+    if (!lawful.ok()) return BadHeader(path, base::Message(lawful));
   }
   return reader;
 }

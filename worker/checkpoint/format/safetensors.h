@@ -80,6 +80,10 @@ class SafetensorsReader {
   // Opens a file and validates its header; kDataLoss if it is damaged.
   static StatusOr<SafetensorsReader> Open(const std::string& path,
                                           const base::FileOpener& open = {});
+  // The same of a file that others wrote, and as strict as the safetensors library: no name twice,
+  // tensors that fill the file without a hole or an overlap, texts alone in __metadata__.
+  static StatusOr<SafetensorsReader> OpenForeign(const std::string& path,
+                                                 const base::FileOpener& open = {});
   const std::map<std::string, Entry>& entries() const { return entries_; }
   // Reads a whole tensor into `out`, whose size must be entry.bytes (CHECK). Does not verify a
   // digest.
@@ -89,6 +93,9 @@ class SafetensorsReader {
   const std::string& path() const { return path_; }
 
  private:
+  static StatusOr<SafetensorsReader> OpenAs(const std::string& path, const base::FileOpener& open,
+                                            bool foreign);
+
   std::string path_;
   base::Fd fd_;
   std::map<std::string, Entry> entries_;

@@ -1,0 +1,133 @@
+// `mtctl checkpoint export`: a checkpoint's weights as a folder for Hugging Face's transformers.
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "client/commands/byte_progress.h"
+#include "client/commands/checkpoint.h"
+#include "client/commands/checkpoint_place.h"
+#include "client/commands/tokenizer_flags.h"
+#include "client/output/format.h"
+#include "client/session/session.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/hf/export.h"
+#include "worker/hf/tokenizer_texts.h"
+
+namespace mt::client {
+namespace {
+
+struct ExportFlags {
+  std::string from, to;
+  std::string format = "hf";
+  std::string dtype;
+  int64_t max_shard_bytes = hf::ExportArgs().max_shard_bytes;
+  bool overwrite = false;
+  data::TokenizerConfig tokenizer;
+};
+
+// What the checkpoint's job says of its tokenizer; empty: nothing. Its files lie elsewhere.
+std::string TokenizerTypeOf(const checkpoint::Manifest& manifest) {
+  const auto spec = nlohmann::json::parse(manifest.spec_json, nullptr, false);
+  const nlohmann::json::json_pointer type("/data/tokenizer/type");
+  const bool there = spec.is_object() && spec.contains(type) && spec.at(type).is_string();
+  return there ? spec.at(type).get<std::string>() : "";
+}
+
+// Fills in what the flags leave to the checkpoint.
+StatusOr<hf::TokenizerTexts> TokenizerOf(const ExportFlags& flags,
+                                         const checkpoint::CheckpointPlace& place) {
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                   checkpoint::ReadManifest(place.directory, place.id));
+  const auto words = manifest.tensors.find("weights/embedding.word.weight");
+  const int64_t rows =
+      words == manifest.tensors.end() || words->second.shape.empty() ? 0 : words->second.shape[0];
+  data::TokenizerConfig config = flags.tokenizer;
+  SettleTokenizerFlags(TokenizerTypeOf(manifest), &config);
+  if (config.type.empty()) {
+    return base::InvalidArgument(
+        "the job of {} does not say what made its tokens: give its --tokenizer with the file, or "
+        "--tokenizer null to export the model alone",
+        place.folder);
+  }
+  if (data::TypeOfName(config.type) == "null") config.vocab_size = rows;
+  StatusOr<hf::TokenizerTexts> texts = hf::TokenizerTextsOf(config);
+  if (!texts.ok())
+    return base::Annotate(texts.status(),
+                          "the tokenizer of the export (--tokenizer, "
+                          "--tokenizer-file, --vocab and --merges name it)");
+  if (texts->vocab_size > rows) {
+    return base::FailedPrecondition(
+        "the {} tokenizer has {} tokens, the model of {} has {}: it was trained with another one",
+        config.type, texts->vocab_size, place.folder, rows);
+  }
+  return texts;
+}
+
+std::string Text(const hf::ExportResult& result, const std::string& to) {
+  std::string text =
+      fmt::format("exported to {}: {}, {}, {}\n", to, hf::Architecture(result.family), result.dtype,
+                  FormatBytes(result.bytes));
+  if (result.family == hf::Family::kQwen2)
+    text += "note: for model_type qwen2 transformers 5 uses Qwen2's own rules of splitting text\n";
+  return text;
+}
+
+ExitCode RunExport(const ExportFlags& flags, const GlobalOptions& options) {
+  const auto place = ResolveCheckpoint(flags.from, options);
+  if (!place.ok()) return Complain(place.status());
+  const auto tokenizer = TokenizerOf(flags, place->place);
+  if (!tokenizer.ok()) return Complain(tokenizer.status());
+  BytesLine line("exporting");
+  const auto exported =
+      hf::Export({.from = place->place,
+                  .to = flags.to,
+                  .dtype = flags.dtype,
+                  .max_shard_bytes = flags.max_shard_bytes,
+                  .overwrite = flags.overwrite,
+                  .texts = tokenizer->texts,
+                  .eos = tokenizer->eos,
+                  .progress = [&](int64_t done, int64_t total) { line.Show(done, total); }});
+  line.Clear();
+  if (!exported.ok()) return Complain(exported.status());
+  if (options.output == OutputFormat::kName) return PrintText(flags.to + "\n");
+  if (IsTable(options.output)) return PrintText(Text(*exported, flags.to));
+  return PrintText(
+      RenderTree(nlohmann::ordered_json{{"folder", flags.to},
+                                        {"architecture", hf::Architecture(exported->family)},
+                                        {"dtype", exported->dtype},
+                                        {"bytes", exported->bytes},
+                                        {"files", exported->files}},
+                 options.output));
+}
+
+}  // namespace
+
+void AddCheckpointExport(CLI::App* checkpoint, const CommandContext& context) {
+  CLI::App* command = checkpoint->add_subcommand(
+      "export", "Write a checkpoint's weights as a folder that Hugging Face's transformers loads");
+  auto flags = std::make_shared<ExportFlags>();
+  command->add_option("checkpoint", flags->from, kCheckpointHelp)->required();
+  command->add_option("dest", flags->to, "The folder that gets the model; made if it is missing")
+      ->required();
+  command->add_option("--format", flags->format, "hf: config.json, safetensors, tokenizer")
+      ->check(CLI::IsMember({"hf"}))
+      ->capture_default_str();
+  command
+      ->add_option("--dtype", flags->dtype,
+                   "float32, bfloat16, float16 or float64 (default: what the job trains in)")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
+  command
+      ->add_option("--max-shard-size", flags->max_shard_bytes,
+                   "Of a file of weights, such as 500MB or 2GiB (default: 5GB)")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--overwrite", flags->overwrite, "Replace a model that is there");
+  AddTokenizerFiles(command, &flags->tokenizer);
+  command->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return RunExport(*flags, *options); };
+  });
+}
+
+}  // namespace mt::client

@@ -1,0 +1,145 @@
+// `mtctl checkpoint import`: looks through a folder of Hugging Face's and writes the file of a job
+// that begins with its weights.
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "client/commands/checkpoint.h"
+#include "client/output/format.h"
+#include "client/session/session.h"
+#include "common/base/files.h"
+#include "common/base/plain_text.h"
+#include "common/spec/derived.h"
+#include "common/spec/parse.h"
+#include "common/spec/print.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/hf/model_files.h"
+
+namespace mt::client {
+namespace {
+
+namespace v1 = megatrain::v1;
+
+struct ImportFlags {
+  std::string folder;
+  std::string job_file;
+  std::string load;
+  std::string data = "text_document";
+  bool overwrite = false;
+};
+
+// The folder's own name, for the job and below the checkpoint root.
+std::string NameOf(const std::string& folder) {
+  std::error_code error;  // then the name as it was given
+  std::filesystem::path path = std::filesystem::canonical(folder, error);
+  if (error) path = folder;
+  return path.filename().string();
+}
+
+// A name that a job can have.
+std::string JobName(const std::string& folder) {
+  std::string name;
+  for (const char c : folder) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+    const bool capital = c >= 'A' && c <= 'Z';
+    if (name.size() == 63) break;
+    name += letter ? c : capital ? static_cast<char>(c - 'A' + 'a') : '-';
+  }
+  const size_t first = name.find_first_not_of('-');
+  if (first == std::string::npos) return "imported";
+  return name.substr(first, name.find_last_not_of('-') - first + 1);
+}
+
+v1::Training::Precision PrecisionOf(const std::string& dtype) {
+  if (dtype == "bfloat16") return v1::Training::PRECISION_BF16;
+  return dtype == "float16" ? v1::Training::PRECISION_FP16 : v1::Training::PRECISION_FP32;
+}
+
+// A short run with a small learning rate, to be changed.
+v1::JobSpec JobOf(const ImportFlags& flags, const hf::HfConfig& config) {
+  v1::JobSpec job;
+  job.set_name(JobName(NameOf(flags.folder)));
+  *job.mutable_model() = *config.model;
+  job.mutable_data()->add_path()->set_prefix(flags.data);
+  job.mutable_training()->set_micro_batch_size(1);
+  job.mutable_training()->set_global_batch_size(8);
+  job.mutable_training()->set_train_iters(1000);
+  job.mutable_training()->set_precision(PrecisionOf(config.dtype));
+  job.mutable_optimizer()->set_lr(1e-5);
+  job.mutable_checkpoint()->set_load(flags.load.empty() ? NameOf(flags.folder) : flags.load);
+  job.mutable_checkpoint()->set_load_kind(v1::Checkpoint::LOAD_KIND_HF);
+  return job;
+}
+
+Status WriteJobFile(const ImportFlags& flags, const hf::HfConfig& config) {
+  const std::string text = spec::ToYaml(JobOf(flags, config));
+  v1::JobSpec job;
+  RETURN_IF_ERROR(spec::ToStatus(spec::LoadJob(text, {}, {}, &job)));
+  if (!flags.overwrite && base::Exists(flags.job_file)) {
+    return base::InvalidArgument("{} is there already; --overwrite replaces it", flags.job_file);
+  }
+  const std::string head = fmt::format(
+      "# Begins with the weights of {}, which lie below the worker's checkpoint root as\n"
+      "# checkpoint.load says. data, training and optimizer are to be changed.\n",
+      base::CleanLine(NameOf(flags.folder)));
+  return base::WriteFileAtomic(flags.job_file, head + text);
+}
+
+ExitCode RunImport(const ImportFlags& flags, const GlobalOptions& options) {
+  const auto files = hf::ModelFiles::Open(flags.folder);
+  if (!files.ok()) return Complain(files.status());
+  const hf::HfConfig& config = files->config();
+  if (!flags.job_file.empty()) {
+    const Status written = WriteJobFile(flags, config);
+    if (!written.ok()) return Complain(written);
+  }
+  const int64_t parameters = spec::ParameterCount(*config.model);
+  if (options.output == OutputFormat::kName)
+    return PrintText((flags.job_file.empty() ? flags.folder : flags.job_file) + "\n");
+  if (!IsTable(options.output)) {
+    return PrintText(
+        RenderTree(nlohmann::ordered_json{{"folder", flags.folder},
+                                          {"architecture", hf::Architecture(config.family)},
+                                          {"parameters", parameters},
+                                          {"notes", files->notes()},
+                                          {"job_file", flags.job_file}},
+                   options.output));
+  }
+  std::string text =
+      fmt::format("{}: {}, {} parameters, every tensor is there\n", base::CleanLine(flags.folder),
+                  hf::Architecture(config.family), FormatRate(static_cast<double>(parameters)));
+  for (const std::string& note : files->notes()) text += "note: " + base::CleanLine(note) + "\n";
+  if (!flags.job_file.empty()) {
+    text += fmt::format(
+        "wrote {}: put the folder below the worker's checkpoint root, then mtctl "
+        "submit -f {}\n",
+        flags.job_file, flags.job_file);
+  }
+  return PrintText(text);
+}
+
+}  // namespace
+
+void AddCheckpointImport(CLI::App* checkpoint, const CommandContext& context) {
+  CLI::App* command = checkpoint->add_subcommand(
+      "import",
+      "Look through a folder of Hugging Face's, and write a job that begins with its weights");
+  auto flags = std::make_shared<ImportFlags>();
+  command->add_option("folder", flags->folder, "With config.json and safetensors")->required();
+  command->add_option("--job-file", flags->job_file, "Write the file of a job that fits");
+  command->add_option("--load", flags->load,
+                      "checkpoint.load of that job: where the folder is below the worker's "
+                      "checkpoint root (default: the folder's name)");
+  command->add_option("--data", flags->data, "Prefix of that job's data set")
+      ->capture_default_str();
+  command->add_flag("--overwrite", flags->overwrite, "Replace a job file that is there");
+  command->callback([=, options = context.options, run = context.run] {
+    *run = [=] { return RunImport(*flags, *options); };
+  });
+}
+
+}  // namespace mt::client

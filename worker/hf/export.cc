@@ -1,0 +1,205 @@
+// What can be refused is refused before the first file: the job, its family, the type, the room.
+#include "worker/hf/export.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "common/base/files.h"
+#include "common/spec/derived.h"
+#include "common/spec/parse.h"
+#include "common/spec/validate.h"
+#include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/whole_manifest.h"
+#include "worker/hf/config_write.h"
+#include "worker/hf/element_types.h"
+#include "worker/hf/shard_plan.h"
+#include "worker/hf/tensor_writer.h"
+
+namespace mt::hf {
+namespace {
+
+namespace fs = std::filesystem;
+using megatrain::v1::JobSpec;
+using megatrain::v1::Training;
+
+constexpr std::string_view kPartial = ".partial";  // while it is written
+constexpr std::string_view kConfigName = "config.json";
+
+// The job with the vocabulary that its word table has.
+StatusOr<JobSpec> JobOf(const checkpoint::Manifest& manifest) {
+  JobSpec job;
+  const Status read = spec::ToStatus(spec::LoadJob(manifest.spec_json, {}, {.stored = true}, &job));
+  if (!read.ok()) {
+    return base::FailedPrecondition(
+        "the manifest of step {} has a job that this program does not know: {}", manifest.step,
+        base::Message(read));
+  }
+  const auto words = manifest.tensors.find("weights/embedding.word.weight");
+  if (words == manifest.tensors.end() || words->second.shape.empty())
+    return base::FailedPrecondition("the checkpoint of step {} has no word table", manifest.step);
+  job.mutable_model()->set_vocab_size(words->second.shape[0]);
+  return job;
+}
+
+std::string_view TypeThatTrains(const JobSpec& job) {
+  switch (job.training().precision()) {
+    case Training::PRECISION_BF16:
+      return "BF16";
+    case Training::PRECISION_FP16:
+      return "F16";
+    case Training::PRECISION_FP64:
+      return "F64";
+    default:
+      return "F32";
+  }
+}
+
+StatusOr<std::string> TypeOf(const ExportArgs& args, const JobSpec& job) {
+  if (args.dtype.empty()) return std::string(TypeThatTrains(job));
+  const std::string_view type = TypeOfTorchName(args.dtype);
+  if (!type.empty()) return std::string(type);
+  return base::InvalidArgument(
+      "dtype {}: float32, bfloat16, float16 and float64 are what weights are exported in",
+      args.dtype);
+}
+
+// The names of a model's files in the folder.
+std::vector<std::string> ModelFilesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (IsModelFile(name)) names.push_back(name);
+  }
+  return names;
+}
+
+Status CheckFolder(const ExportArgs& args, int64_t bytes) {
+  RETURN_IF_ERROR(base::MakeDirs(args.to));
+  const std::vector<std::string> there = ModelFilesIn(args.to);
+  if (!args.overwrite && (!there.empty() || base::Exists(base::JoinPath(args.to, kConfigName)))) {
+    return base::Error(absl::StatusCode::kAlreadyExists,
+                       "{} has a model already ({}): name another folder, or --overwrite", args.to,
+                       there.empty() ? std::string(kConfigName) : there[0]);
+  }
+  ASSIGN_OR_RETURN(const int64_t room, base::FreeBytes(args.to));
+  if (room > bytes) return OkStatus();
+  return base::Error(absl::StatusCode::kResourceExhausted,
+                     "{} has {} bytes free, and the tensors are {}", args.to, room, bytes);
+}
+
+// Files that have their names only when all are written.
+class NewFiles {
+ public:
+  explicit NewFiles(std::string folder) : folder_(std::move(folder)) {}
+  NewFiles(const NewFiles&) = delete;
+  NewFiles& operator=(const NewFiles&) = delete;
+  ~NewFiles() {
+    for (const std::string& name : names_) std::remove(PartialPath(name).c_str());
+  }
+
+  // Where a new file of this name is written.
+  std::string Add(const std::string& name) {
+    names_.push_back(name);
+    std::remove(PartialPath(name).c_str());  // left by a crash
+    return PartialPath(name);
+  }
+  Status AddText(const std::string& name, std::string_view text) {
+    return base::WriteFileAtomic(Add(name), text);
+  }
+  // Gives all their names, removes what is left of another model, and syncs the folder.
+  Status Commit() {
+    for (const std::string& name : ModelFilesIn(folder_)) {
+      if (std::ranges::find(names_, name) == names_.end())
+        std::remove(base::JoinPath(folder_, name).c_str());
+    }
+    for (const std::string& name : names_) {
+      if (std::rename(PartialPath(name).c_str(), base::JoinPath(folder_, name).c_str()) != 0)
+        return base::ErrnoError(errno, "rename " + PartialPath(name));
+    }
+    return base::SyncDir(folder_);
+  }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::string PartialPath(const std::string& name) const {
+    return base::JoinPath(folder_, name + std::string(kPartial));
+  }
+
+  const std::string folder_;
+  std::vector<std::string> names_;
+};
+
+std::vector<StreamTensor> StreamTensorsOf(const std::vector<HfTensor>& tensors,
+                                          const std::string& type) {
+  std::vector<StreamTensor> out;
+  out.reserve(tensors.size());
+  for (const HfTensor& tensor : tensors) out.push_back({tensor.name, type, tensor.shape});
+  return out;
+}
+
+// Writes the tensors to their files, in the order of both.
+Status WriteShards(const std::vector<ShardFile>& shards, const std::vector<HfTensor>& tensors,
+                   TensorWriter* writer, NewFiles* files) {
+  size_t next = 0;
+  for (const ShardFile& shard : shards) {
+    // transformers before 5 refuses files without it.
+    ASSIGN_OR_RETURN(TensorStream stream, TensorStream::Create(files->Add(shard.name),
+                                                               shard.tensors, {{"format", "pt"}}));
+    for (size_t i = 0; i < shard.tensors.size(); ++i)
+      RETURN_IF_ERROR(writer->Write(tensors[next++], &stream));
+    RETURN_IF_ERROR(stream.Finish());
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ExportResult> Export(const ExportArgs& args) {
+  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
+                   checkpoint::ReadWholeManifest(args.from.directory, args.from.id));
+  ASSIGN_OR_RETURN(const JobSpec job, JobOf(manifest));
+  const megatrain::v1::Model& model = job.model();
+  ExportResult result;
+  ASSIGN_OR_RETURN(result.family, FamilyOf(model));
+  ASSIGN_OR_RETURN(const std::string type, TypeOf(args, job));
+  result.dtype = TorchName(type);
+  ASSIGN_OR_RETURN(
+      const std::string config,
+      ConfigText(
+          {.model = &model, .family = result.family, .dtype = result.dtype, .eos = args.eos}));
+  const std::vector<HfTensor> tensors = TensorsOf(model, result.family);
+  const auto shards = PlanShards(StreamTensorsOf(tensors, type), args.max_shard_bytes);
+  for (const ShardFile& shard : shards)
+    for (const StreamTensor& tensor : shard.tensors) result.bytes += tensor.bytes();
+  RETURN_IF_ERROR(CheckFolder(args, result.bytes));
+
+  WeightFiles weights(args.from.folder, std::move(manifest));
+  const std::map<std::string, Shape> parameters = ParametersOf(model);
+  int64_t done = 0;
+  TensorWriter writer({.weights = &weights,
+                       .parameters = &parameters,
+                       .dtype = type,
+                       .one_plus = model.norm_one_plus(),
+                       .buffer_bytes = args.buffer_bytes,
+                       .progress = [&](int64_t bytes) {
+                         done += bytes;
+                         if (args.progress) args.progress(done, result.bytes);
+                       }});
+  NewFiles files(args.to);
+  RETURN_IF_ERROR(WriteShards(shards, tensors, &writer, &files));
+  if (shards.size() > 1) RETURN_IF_ERROR(files.AddText(std::string(kIndexName), IndexText(shards)));
+  for (const auto& [name, text] : args.texts) RETURN_IF_ERROR(files.AddText(name, text));
+  RETURN_IF_ERROR(files.AddText("generation_config.json", GenerationConfigText(args.eos)));
+  RETURN_IF_ERROR(files.AddText(std::string(kConfigName), config));
+  RETURN_IF_ERROR(files.Commit());
+  result.files = files.names();
+  return result;
+}
+
+}  // namespace mt::hf
