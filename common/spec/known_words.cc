@@ -130,6 +130,7 @@ constexpr Pair kValues[] = {
     {"gelu_new", "gelu"},
     {"gelu_fast", "gelu"},
     {"gelu_tanh", "gelu"},
+    {"gelu_exact", "gelu_erf"},
     {"squared_relu", "relu2"},
     {"layer_norm", "layernorm"},
     {"rms_norm", "rmsnorm"},

@@ -8,10 +8,36 @@ namespace mt::kernels::cpu {
 namespace {
 
 template <class S>
+auto RangeOf(ActKind kind) {
+  switch (kind) {
+    case ActKind::kGelu:
+      return GeluRange<S>;
+    case ActKind::kGeluErf:
+      return GeluErfRange<S>;
+    default:
+      CHECK(kind == ActKind::kRelu2);
+      return Relu2Range<S>;
+  }
+}
+
+template <class S>
+auto GradRangeOf(ActKind kind) {
+  switch (kind) {
+    case ActKind::kGelu:
+      return GeluGradRange<S>;
+    case ActKind::kGeluErf:
+      return GeluErfGradRange<S>;
+    default:
+      CHECK(kind == ActKind::kRelu2);
+      return Relu2GradRange<S>;
+  }
+}
+
+template <class S>
 void ActElements(ThreadPool& pool, const ActArgs& a) {
   const S* pre = a.pre.Data<S>();
   S* const y = a.y.Data<S>();
-  const auto range = a.kind == ActKind::kGelu ? GeluRange<S> : Relu2Range<S>;
+  const auto range = RangeOf<S>(a.kind);
   pool.ForRanges(a.y.NumElements(), kElementGrain,
                  [&](int64_t begin, int64_t end) { range(pre + begin, y + begin, end - begin); });
 }
@@ -21,7 +47,7 @@ void ActGradElements(ThreadPool& pool, const ActGradArgs& a) {
   const S* dy = a.dy.Data<S>();
   const S* pre = a.pre.Data<S>();
   S* const dpre = a.dpre.Data<S>();
-  const auto range = a.kind == ActKind::kGelu ? GeluGradRange<S> : Relu2GradRange<S>;
+  const auto range = GradRangeOf<S>(a.kind);
   pool.ForRanges(a.dy.NumElements(), kElementGrain, [&](int64_t begin, int64_t end) {
     range(dy + begin, pre + begin, dpre + begin, end - begin);
   });

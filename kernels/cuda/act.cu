@@ -1,6 +1,8 @@
 // The activations as elementwise loops, with the CPU backend's formulas
 // (kernels/cpu/loops/act_loops.cc): gelu and silu are x / (1 + e), e = e^(-z), so each costs one
-// exponential and one division without cancellation.
+// exponential and one division without cancellation; the exact form of gelu takes the normal
+// distribution's tail.
+#include "kernels/core/normal_tail.h"
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/elementwise.cuh"
@@ -40,6 +42,26 @@ struct Relu2 {
   static __device__ __forceinline__ float Relu(float x) { return x < 0.0F ? 0.0F : x; }
   static __device__ __forceinline__ float Value(float x) { return Relu(x) * Relu(x); }
   static __device__ __forceinline__ float Slope(float x) { return 2.0F * Relu(x); }
+};
+
+struct GeluErf {
+  // e^(-x^2 / 2), and Phi(-|x|).
+  struct Tail {
+    float exponential, probability;
+  };
+  static __device__ __forceinline__ Tail TailAt(float x) {
+    const float e = expf(-0.5F * x * x);
+    return {e, NormalTailOverDensity(1.0F / fmaf(kNormalTailRate, fabsf(x), 1.0F)) * e};
+  }
+  static __device__ __forceinline__ float Value(float x) {
+    return fmaf(-fabsf(x), TailAt(x).probability, Relu2::Relu(x));
+  }
+  static __device__ __forceinline__ float Slope(float x) {
+    constexpr float kOneOverRootTwoPi = 0.3989422804F;
+    const Tail tail = TailAt(x);
+    const float below = x < 0.0F ? tail.probability : 1.0F - tail.probability;
+    return fmaf(x * kOneOverRootTwoPi, tail.exponential, below);
+  }
 };
 
 template <class S, class Function>
@@ -137,6 +159,8 @@ void RunAct(const Stream& stream, const ActArgs& a) {
       return LaunchElementwise(stream, ActOp<S, SmoothAct<Gelu>>{pre, y}, elements, aligned, "Act");
     case ActKind::kRelu2:
       return LaunchElementwise(stream, ActOp<S, Relu2>{pre, y}, elements, aligned, "Act");
+    case ActKind::kGeluErf:
+      return LaunchElementwise(stream, ActOp<S, GeluErf>{pre, y}, elements, aligned, "Act");
     case ActKind::kSwiglu:
       return LaunchElementwise(stream, GatedOp<S, SmoothAct<Silu>>{pre, y, n}, elements,
                                rows_aligned, "Act");
@@ -160,6 +184,9 @@ void RunActGrad(const Stream& stream, const ActGradArgs& a) {
                                aligned, "ActGrad");
     case ActKind::kRelu2:
       return LaunchElementwise(stream, ActGradOp<S, Relu2>{dy, pre, dpre}, elements, aligned,
+                               "ActGrad");
+    case ActKind::kGeluErf:
+      return LaunchElementwise(stream, ActGradOp<S, GeluErf>{dy, pre, dpre}, elements, aligned,
                                "ActGrad");
     case ActKind::kSwiglu:
       return LaunchElementwise(stream, GatedGradOp<S, SmoothAct<Silu>>{dy, pre, dpre, n}, elements,

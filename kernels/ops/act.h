@@ -17,11 +17,13 @@ namespace mt::kernels {
 // halves: all gate columns of this tensor-parallel rank first, then all its up columns. y =
 // activation(gate) * up.
 enum class ActKind : uint8_t {
-  kGelu,    // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form (Hendrycks & Gimpel
-            // 2016)
-  kSwiglu,  // silu(gate) * up, silu(x) = x / (1 + e^-x)
-  kGeglu,   // gelu(gate) * up, gelu as above
-  kRelu2,   // max(x, 0)^2  (So et al. 2021)
+  kGelu,     // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form (Hendrycks & Gimpel
+             // 2016)
+  kSwiglu,   // silu(gate) * up, silu(x) = x / (1 + e^-x)
+  kGeglu,    // gelu(gate) * up, gelu as above
+  kRelu2,    // max(x, 0)^2  (So et al. 2021)
+  kGeluErf,  // x Phi(x), Phi the normal distribution function: GELU itself, from which the tanh form
+             // is up to 5e-4 away
 };
 
 constexpr bool IsGated(ActKind kind) { return kind == ActKind::kSwiglu || kind == ActKind::kGeglu; }

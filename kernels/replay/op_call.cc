@@ -49,6 +49,8 @@ void See(OperandVisitor* visitor, ActKind kind) {
       return visitor->Mark("geglu");
     case ActKind::kRelu2:
       return visitor->Mark("relu2");
+    case ActKind::kGeluErf:
+      return visitor->Mark("gelu_erf");
   }
 }
 

@@ -35,7 +35,7 @@ def models():
                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0))
     yield "neox", t.GPTNeoXConfig(**SMALL, hidden_act="gelu_new", use_parallel_residual=False,
                                   rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25))
-    yield "neox_parallel", t.GPTNeoXConfig(**SMALL, hidden_act="gelu_new", use_parallel_residual=True,
+    yield "neox_parallel", t.GPTNeoXConfig(**SMALL, hidden_act="gelu", use_parallel_residual=True,
                                            rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5))
 
 

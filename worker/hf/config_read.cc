@@ -28,7 +28,7 @@ using Scaling = Model::Rope::Scaling;
 constexpr int64_t kMaxLayers = 16384, kMaxHidden = 1048576, kMaxHeads = 65536;
 constexpr int64_t kMaxFfn = 16777216, kMaxVocab = 268435456, kMaxPositions = 16777216;
 
-// One of the names under which the tanh form of GELU goes, all the same function.
+// The names under which the tanh form of GELU goes, all the same function.
 bool IsTanhGelu(std::string_view name) {
   return name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast";
 }
@@ -240,12 +240,13 @@ class Reader {
   }
 
   void SetGelu(const char* name, std::string_view missing) {
-    model_.set_activation(Model::ACTIVATION_GELU);
     const std::string act = fields_.TextOr(name, missing);
-    if (!IsTanhGelu(act)) {
-      fields_.Refuse(fmt::format(
-          "{} {} is not built: gelu_new, gelu_pytorch_tanh, gelu_fast are, the tanh form", name,
-          json(act).dump()));
+    const bool exact = act == "gelu" || act == "gelu_python";
+    model_.set_activation(exact ? Model::ACTIVATION_GELU_ERF : Model::ACTIVATION_GELU);
+    if (!exact && !IsTanhGelu(act)) {
+      fields_.Refuse(fmt::format("{} {} is not built: gelu is, and its tanh form gelu_new, "
+                                 "gelu_pytorch_tanh, gelu_fast",
+                                 name, json(act).dump()));
     }
   }
 

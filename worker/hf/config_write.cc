@@ -20,6 +20,10 @@ ordered_json OrNull(std::optional<int64_t> token) {
   return token ? ordered_json(*token) : ordered_json(nullptr);
 }
 
+const char* GeluName(const Model& m) {
+  return m.activation() == Model::ACTIVATION_GELU_ERF ? "gelu" : "gelu_new";
+}
+
 // The share of a head's channels that int(head_dim * share) makes the channels that the model
 // rotates.
 StatusOr<double> RotatedShare(const Model& m) {
@@ -64,7 +68,7 @@ void AddGpt2(const Model& m, ordered_json* out) {
   config["n_head"] = m.heads();
   config["n_inner"] = spec::FfnSize(m);
   config["n_positions"] = spec::MaxPositions(m);
-  config["activation_function"] = "gelu_new";
+  config["activation_function"] = GeluName(m);
   config["layer_norm_epsilon"] = m.norm_eps();
   config["resid_pdrop"] = m.hidden_dropout();
   config["embd_pdrop"] = m.hidden_dropout();
@@ -91,7 +95,7 @@ Status AddGptNeox(const Model& m, ordered_json* out) {
   ASSIGN_OR_RETURN(const double share, RotatedShare(m));
   AddCommon(m, out);
   config["rope_parameters"]["partial_rotary_factor"] = share;
-  config["hidden_act"] = "gelu_new";
+  config["hidden_act"] = GeluName(m);
   config["layer_norm_eps"] = m.norm_eps();
   config["hidden_dropout"] = m.hidden_dropout();
   config["use_parallel_residual"] = m.parallel_residual();

@@ -50,7 +50,9 @@ class Refusals {
   std::vector<std::string> fields_;
 };
 
-bool IsGelu(const Model& m) { return m.activation() == Model::ACTIVATION_GELU; }
+bool IsGelu(const Model& m) {
+  return m.activation() == Model::ACTIVATION_GELU || m.activation() == Model::ACTIVATION_GELU_ERF;
+}
 
 // What GPT-2 and GPT-NeoX have in common.
 void RefuseBesidePlainAttention(const Model& m, Refusals* refusals) {
@@ -64,7 +66,7 @@ void RefuseBesidePlainAttention(const Model& m, Refusals* refusals) {
 StatusOr<Family> Gpt2(const Model& m) {
   Refusals refusals("model.position: learned (GPT-2)");
   refusals.If(m.norm() != Model::NORM_LAYERNORM, "model.norm: rmsnorm");
-  refusals.If(!IsGelu(m), "an activation other than gelu (model.activation)");
+  refusals.If(!IsGelu(m), "an activation other than gelu and gelu_erf (model.activation)");
   refusals.If(m.parallel_residual(), "model.parallel_residual: true");
   RefuseBesidePlainAttention(m, &refusals);
   return refusals.Take(Family::kGpt2);
@@ -72,7 +74,7 @@ StatusOr<Family> Gpt2(const Model& m) {
 
 StatusOr<Family> GptNeox(const Model& m) {
   Refusals refusals("model.position: rope with model.norm: layernorm (GPT-NeoX)");
-  refusals.If(!IsGelu(m), "an activation other than gelu (model.activation)");
+  refusals.If(!IsGelu(m), "an activation other than gelu and gelu_erf (model.activation)");
   RefuseBesidePlainAttention(m, &refusals);
   return refusals.Take(Family::kGptNeox);
 }

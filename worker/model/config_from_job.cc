@@ -65,6 +65,8 @@ kernels::ActKind Activation(v1::Model::Activation activation) {
       return kernels::ActKind::kGeglu;
     case v1::Model::ACTIVATION_RELU2:
       return kernels::ActKind::kRelu2;
+    case v1::Model::ACTIVATION_GELU_ERF:
+      return kernels::ActKind::kGeluErf;
     default:
       CHECK(false) << "activation " << static_cast<int>(activation) << " is not resolved";
       return kernels::ActKind::kGelu;

@@ -2,8 +2,13 @@
 // 0.044715 x^3) gelu's 0.5 (1 + tanh u) equals 1 / (1 + e^(-2u)) exactly. So each costs one exp and
 // one division, without the cancellation of 1 + tanh u at large negative x. The slope of either is
 // s + x s (1 - s) z' with s = 1 / (1 + e) and 1 - s = e s.
+//
+// GELU in its exact form takes both from the normal distribution's tail t = Phi(-|x|), which keeps
+// its relative precision where x is negative: its value is max(x, 0) - |x| t, and its slope is
+// Phi(x) + x times the density. double calls libm's erfc.
 #include "kernels/cpu/loops/act_loops.h"
 
+#include "kernels/core/normal_tail.h"
 #include "kernels/cpu/loops/fast_math.h"
 #include "kernels/cpu/loops/half.h"
 
@@ -44,6 +49,27 @@ struct Silu {
 template <class T>
 MT_ALWAYS_INLINE T Relu(T x) {
   return x < T{0} ? T{0} : x;
+}
+
+constexpr double kRootHalf = 0.70710678118654752440;
+constexpr double kOneOverRootTwoPi = 0.39894228040143267794;
+
+// Phi(-a) for a >= 0, and e^(-a^2 / 2), whose product with 1 / sqrt(2 pi) is the density at a.
+template <class T>
+struct Tail {
+  T probability, exponential;
+};
+MT_ALWAYS_INLINE Tail<float> TailAt(float a) {
+  const float e = Exp(-0.5F * a * a);
+  return {NormalTailOverDensity(1.0F / Fma(kNormalTailRate, a, 1.0F)) * e, e};
+}
+MT_ALWAYS_INLINE Tail<double> TailAt(double a) {
+  return {0.5 * ::erfc(a * kRootHalf), Exp(-0.5 * a * a)};
+}
+
+template <class T>
+MT_ALWAYS_INLINE T Magnitude(T x) {
+  return x < T{0} ? -x : x;
 }
 
 MT_ALWAYS_INLINE int64_t ChunkAt(int64_t begin, int64_t n) {
@@ -135,6 +161,16 @@ void Relu2Range(const S* pre, S* y, int64_t n) {
 }
 
 template <class S>
+void GeluErfRange(const S* pre, S* y, int64_t n) {
+  using T = Compute<S>;
+  Map(
+      pre, y, n, [](T x) __attribute__((always_inline)) {
+        const T a = Magnitude(x);
+        return Fma(-a, TailAt(a).probability, Relu(x));
+      });
+}
+
+template <class S>
 void GeluGradRange(const S* dy, const S* pre, S* dpre, int64_t n) {
   using T = Compute<S>;
   MultiplySlopes(
@@ -149,6 +185,18 @@ void Relu2GradRange(const S* dy, const S* pre, S* dpre, int64_t n) {
   using T = Compute<S>;
   MultiplySlopes(
       dy, pre, dpre, n, [](T x) __attribute__((always_inline)) { return T{2} * Relu(x); });
+}
+
+template <class S>
+void GeluErfGradRange(const S* dy, const S* pre, S* dpre, int64_t n) {
+  using T = Compute<S>;
+  MultiplySlopes(
+      dy, pre, dpre, n, [](T x) __attribute__((always_inline)) {
+        constexpr T kScale = static_cast<T>(kOneOverRootTwoPi);
+        const auto [probability, exponential] = TailAt(Magnitude(x));
+        const T below = x < T{0} ? probability : T{1} - probability;
+        return Fma(x * kScale, exponential, below);
+      });
 }
 
 template <class S>
@@ -170,32 +218,40 @@ void GegluGradRange(const GatedGrad<S>& a, int64_t n) {
 
 template void GeluRange<float>(const float*, float*, int64_t);
 template void Relu2Range<float>(const float*, float*, int64_t);
+template void GeluErfRange<float>(const float*, float*, int64_t);
 template void GeluGradRange<float>(const float*, const float*, float*, int64_t);
 template void Relu2GradRange<float>(const float*, const float*, float*, int64_t);
+template void GeluErfGradRange<float>(const float*, const float*, float*, int64_t);
 template void SwigluRange<float>(const float*, const float*, float*, int64_t);
 template void GegluRange<float>(const float*, const float*, float*, int64_t);
 template void SwigluGradRange<float>(const GatedGrad<float>&, int64_t);
 template void GegluGradRange<float>(const GatedGrad<float>&, int64_t);
 template void GeluRange<double>(const double*, double*, int64_t);
 template void Relu2Range<double>(const double*, double*, int64_t);
+template void GeluErfRange<double>(const double*, double*, int64_t);
 template void GeluGradRange<double>(const double*, const double*, double*, int64_t);
 template void Relu2GradRange<double>(const double*, const double*, double*, int64_t);
+template void GeluErfGradRange<double>(const double*, const double*, double*, int64_t);
 template void SwigluRange<double>(const double*, const double*, double*, int64_t);
 template void GegluRange<double>(const double*, const double*, double*, int64_t);
 template void SwigluGradRange<double>(const GatedGrad<double>&, int64_t);
 template void GegluGradRange<double>(const GatedGrad<double>&, int64_t);
 template void GeluRange<Bf16>(const Bf16*, Bf16*, int64_t);
 template void Relu2Range<Bf16>(const Bf16*, Bf16*, int64_t);
+template void GeluErfRange<Bf16>(const Bf16*, Bf16*, int64_t);
 template void GeluGradRange<Bf16>(const Bf16*, const Bf16*, Bf16*, int64_t);
 template void Relu2GradRange<Bf16>(const Bf16*, const Bf16*, Bf16*, int64_t);
+template void GeluErfGradRange<Bf16>(const Bf16*, const Bf16*, Bf16*, int64_t);
 template void SwigluRange<Bf16>(const Bf16*, const Bf16*, Bf16*, int64_t);
 template void GegluRange<Bf16>(const Bf16*, const Bf16*, Bf16*, int64_t);
 template void SwigluGradRange<Bf16>(const GatedGrad<Bf16>&, int64_t);
 template void GegluGradRange<Bf16>(const GatedGrad<Bf16>&, int64_t);
 template void GeluRange<F16>(const F16*, F16*, int64_t);
 template void Relu2Range<F16>(const F16*, F16*, int64_t);
+template void GeluErfRange<F16>(const F16*, F16*, int64_t);
 template void GeluGradRange<F16>(const F16*, const F16*, F16*, int64_t);
 template void Relu2GradRange<F16>(const F16*, const F16*, F16*, int64_t);
+template void GeluErfGradRange<F16>(const F16*, const F16*, F16*, int64_t);
 template void SwigluRange<F16>(const F16*, const F16*, F16*, int64_t);
 template void GegluRange<F16>(const F16*, const F16*, F16*, int64_t);
 template void SwigluGradRange<F16>(const GatedGrad<F16>&, int64_t);

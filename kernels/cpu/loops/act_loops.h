@@ -12,12 +12,16 @@ template <class S>
 void GeluRange(const S* pre, S* y, int64_t n);
 template <class S>
 void Relu2Range(const S* pre, S* y, int64_t n);
+template <class S>
+void GeluErfRange(const S* pre, S* y, int64_t n);
 
 // dpre = dy * activation'(pre); dpre may be dy.
 template <class S>
 void GeluGradRange(const S* dy, const S* pre, S* dpre, int64_t n);
 template <class S>
 void Relu2GradRange(const S* dy, const S* pre, S* dpre, int64_t n);
+template <class S>
+void GeluErfGradRange(const S* dy, const S* pre, S* dpre, int64_t n);
 
 // y = activation(gate) * up.
 template <class S>

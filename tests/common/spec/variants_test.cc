@@ -52,7 +52,7 @@ TEST(Window, LiesWithinThePositions) {
 
 TEST(Variants, AreAccepted) {
   for (const char* position : {"learned", "rope", "alibi", "none"}) {
-    for (const char* activation : {"gelu", "swiglu", "geglu", "relu2"}) {
+    for (const char* activation : {"gelu", "swiglu", "geglu", "relu2", "gelu_erf"}) {
       EXPECT_EQ(FaultsOf({fmt::format("model.position={}", position),
                           fmt::format("model.activation={}", activation), "model.norm=rmsnorm",
                           "model.bias=false", "model.qk_norm=true", "model.tie_embeddings=false",

@@ -203,6 +203,5 @@ class Network:
         elif kind == "geglu":
             up = F.gelu(self.linear(name + "ffn.gate", x), approximate="tanh") * up
         else:
-            assert kind == "gelu", kind
-            up = F.gelu(up, approximate="tanh")
+            up = F.gelu(up, approximate={"gelu": "tanh", "gelu_erf": "none"}[kind])
         return self.linear(name + "ffn.down", up)

@@ -64,6 +64,11 @@ def rope_of(config):
     return {"base": base, "percent": percent, "scaling": rope if rope.get("rope_type") == "llama3" else None}
 
 
+def activation_of(config):
+    name = config.get("activation_function") or config["hidden_act"]
+    return {"gelu": "gelu_erf", "gelu_new": "gelu", "silu": "swiglu"}[name]
+
+
 def model_of(config):
     kind = config["model_type"]
     gpt2 = kind == "gpt2"
@@ -76,7 +81,7 @@ def model_of(config):
              "head_dim": config.get("head_dim") or h // heads, "ffn_size": ffn, "vocab_size": config["vocab_size"],
              "position": "learned" if gpt2 else "rope", "norm": "layernorm" if plain else "rmsnorm",
              "norm_eps": config[{"gpt2": "layer_norm_epsilon", "gpt_neox": "layer_norm_eps"}.get(kind, "rms_norm_eps")],
-             "norm_one_plus": False, "activation": "gelu" if plain else "swiglu", "bias": plain, "qkv_bias": plain or kind == "qwen2",
+             "norm_one_plus": False, "activation": activation_of(config), "bias": plain, "qkv_bias": plain or kind == "qwen2",
              "qk_norm": kind == "qwen3", "tie_embeddings": config["tie_word_embeddings"],
              "parallel_residual": config.get("use_parallel_residual", False), "hidden_dropout": 0.0, "attention_dropout": 0.0,
              "window": config.get("sliding_window") if kind == "mistral" else None}

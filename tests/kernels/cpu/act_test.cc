@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "kernels/core/normal_tail.h"
 #include "kernels/cpu/loops/fast_math.h"
 #include "tests/kernels/cpu/op_test.h"
 
@@ -68,6 +69,40 @@ TEST(ActTest, Fp32FollowsFp64) {
   }
 }
 
+// The tail's formula against libm's erfc, over all of the floats that it is fitted for.
+TEST(NormalTailTest, IsTheTailOfTheNormalDistribution) {
+  double worst = 0, worst_at = 0;
+  for (int i = 0; i <= 143'000; ++i) {
+    const float a = 1e-4F * static_cast<float>(i);
+    const double exact = std::erfc(double{a} / M_SQRT2) / 2 * std::exp(double{a} * a / 2);
+    const double k = 1.0 / (1.0 + double{kNormalTailRate} * a);
+    const double error = double{NormalTailOverDensity(static_cast<float>(k))} / exact - 1;
+    if (std::abs(error) <= worst) continue;
+    worst = std::abs(error);
+    worst_at = a;
+  }
+  EXPECT_LT(worst, 5e-7) << worst_at;
+}
+
+// Relative: also deep in the negative tail, where 1 + erf would have lost every digit. The
+// exponent's rounding is 2^-24 of up to 60 at x = -11.
+TEST(ActTest, ExactGeluKeepsItsDigitsInTheTail) {
+  constexpr int64_t kN = 14001;
+  Array<float> x({kN}), y({kN}), dx({kN}), ones({kN}, 1.0F);
+  for (int64_t i = 0; i < kN; ++i) x[i] = -11 + 14.0F * static_cast<float>(i) / (kN - 1);
+  const ActOps& act = Cpu(2).act();
+  constexpr ActKind kKind = ActKind::kGeluErf;
+  act.Act(AnyStream(), {.kind = kKind, .pre = x.tensor(), .y = y.tensor()});
+  act.ActGrad(AnyStream(),
+              {.kind = kKind, .dy = ones.tensor(), .pre = x.tensor(), .dpre = dx.tensor()});
+  for (int64_t i = 0; i < kN; ++i) {
+    const double at = x[i], below = std::erfc(-at / M_SQRT2) / 2;
+    const double density = std::exp(-at * at / 2) / std::sqrt(2 * M_PI);
+    ASSERT_NEAR(y[i], at * below, 5e-6 * std::abs(at * below)) << at;
+    ASSERT_NEAR(dx[i], below + at * density, 5e-6 * (below + std::abs(at) * density)) << at;
+  }
+}
+
 TEST(ActTest, GeluGradIsTheGradient) {
   Uniform random(4);
   Array<double> x = random.Make<double>({37}, 4), weight = random.Make<double>({37}), y({37});
@@ -93,6 +128,8 @@ double Definition(ActKind kind, double x, double up) {
       return Gelu(x) * up;
     case ActKind::kRelu2:
       return x > 0 ? x * x : 0;
+    case ActKind::kGeluErf:
+      return x * std::erfc(-x / M_SQRT2) / 2;
   }
   return kNan;
 }
@@ -169,7 +206,7 @@ TEST_P(ActKindTest, FarInputsHaveFiniteGradientsAndNanStaysNan) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ActKindTest,
                          testing::Values(ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu,
-                                         ActKind::kRelu2));
+                                         ActKind::kRelu2, ActKind::kGeluErf));
 
 TEST(ActTest, NonFiniteInputsStayVisible) {
   Array<float> x({3}), y({3});

@@ -136,7 +136,7 @@ TEST_P(FeedForwardTest, GradientsOfForwardActAndInputGradAct) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, FeedForwardTest,
                          testing::Values(ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu,
-                                         ActKind::kRelu2));
+                                         ActKind::kRelu2, ActKind::kGeluErf));
 
 TEST(LinearRowsTest, ARangeOfRowsIsTheProductOfThoseRows) {
   // Chunks of the head, or shards of a gathered input: exact in any order of sums (small integers).

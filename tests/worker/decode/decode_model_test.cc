@@ -108,6 +108,7 @@ const std::vector<Variant>& Variants() {
       {"swiglu", [](GptConfig* c) { c->activation = ActKind::kSwiglu; }},
       {"geglu", [](GptConfig* c) { c->activation = ActKind::kGeglu; }},
       {"relu2", [](GptConfig* c) { c->activation = ActKind::kRelu2; }},
+      {"gelu_erf", [](GptConfig* c) { c->activation = ActKind::kGeluErf; }},
       {"no_bias", [](GptConfig* c) { c->bias = c->qkv_bias = false; }},
       {"qkv_bias_only", [](GptConfig* c) { c->bias = false; }},
       {"untied", [](GptConfig* c) { c->tie_embeddings = false; }},

@@ -209,9 +209,20 @@ TEST(ConfigRead, WindowsOfMistralAndQwen) {
   ExpectRefused(qwen, {"layer_types"});
 }
 
+TEST(ConfigRead, GeluIsTheExactFormByItsPlainName) {
+  const auto activation = [](json config) { return Read(std::move(config)).model->activation(); };
+  EXPECT_EQ(activation(Gpt2Config()), Model::ACTIVATION_GELU);
+  EXPECT_EQ(activation(With(Gpt2Config(), "activation_function", "gelu")),
+            Model::ACTIVATION_GELU_ERF);
+  json neox = NeoxConfig();
+  EXPECT_EQ(activation(neox), Model::ACTIVATION_GELU);
+  neox.erase("hidden_act");
+  EXPECT_EQ(activation(neox), Model::ACTIVATION_GELU_ERF) << "the class's default";
+}
+
 TEST(ConfigRead, WhatIsNotBuiltIsNamed) {
-  ExpectRefused(With(Gpt2Config(), "activation_function", "gelu"),
-                {"activation_function", "gelu", "gelu_new"});
+  ExpectRefused(With(Gpt2Config(), "activation_function", "gelu_10"),
+                {"activation_function", "gelu_10", "gelu_new"});
   ExpectRefused(With(Gpt2Config(), "scale_attn_by_inverse_layer_idx", true),
                 {"scale_attn_by_inverse_layer_idx"});
   ExpectRefused(With(Gpt2Config(), "architectures", json::array({"GPT2ForSequenceClassification"})),

@@ -51,7 +51,7 @@ inline std::vector<std::pair<Family, std::string>> ModelsOfFamilies() {
       {Family::kQwen2, untied + "qkv_bias: true, kv_heads: 1, window: 5"},
       {Family::kQwen3, untied + "qk_norm: true, kv_heads: 2, head_dim: 16"},
       {Family::kGptNeox, kNeoxModel},
-      {Family::kGptNeox, kNeoxModel + ", parallel_residual: true"},
+      {Family::kGptNeox, kNeoxModel + ", parallel_residual: true, activation: gelu_erf"},
   };
 }
 

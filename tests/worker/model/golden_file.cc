@@ -53,7 +53,7 @@ GptConfig ConfigOfVariant(const GoldenFile& file, const nlohmann::json& c, kerne
       .norm = Named<kernels::NormKind>(c["norm"], {"layernorm", "rmsnorm"}),
       .norm_one_plus = c["one_plus"],
       .norm_eps = c["eps"],
-      .activation = Named<kernels::ActKind>(c["activation"], {"gelu", "swiglu", "geglu", "relu2"}),
+      .activation = Named<kernels::ActKind>(c["activation"], {"gelu", "swiglu", "geglu", "relu2", "gelu_erf"}),
       .bias = c["bias"],
       .qkv_bias = c["qkv_bias"],
       .qk_norm = c["qk_norm"],
