@@ -12,6 +12,7 @@
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/saved_tokenizer.h"
 #include "worker/hf/export.h"
 #include "worker/hf/tokenizer_texts.h"
 
@@ -43,8 +44,14 @@ StatusOr<hf::TokenizerTexts> TokenizerOf(const ExportFlags& flags,
   const auto words = manifest.tensors.find("weights/embedding.word.weight");
   const int64_t rows =
       words == manifest.tensors.end() || words->second.shape.empty() ? 0 : words->second.shape[0];
+  const auto known = checkpoint::TokenizerOf(manifest);
   data::TokenizerConfig config = flags.tokenizer;
-  SettleTokenizerFlags(TokenizerTypeOf(manifest), &config);
+  SettleTokenizerFlags("", &config);
+  if (config.type.empty() && known) {
+    const auto kept = data::FindKeptTokenizer(known->type, known->digest, place.directory);
+    if (kept) config = *kept;
+  }
+  SettleTokenizerFlags(known ? known->type : TokenizerTypeOf(manifest), &config);
   if (config.type.empty()) {
     return base::InvalidArgument(
         "the job of {} does not say what made its tokens: give its --tokenizer with the file, or "
@@ -57,6 +64,12 @@ StatusOr<hf::TokenizerTexts> TokenizerOf(const ExportFlags& flags,
     return base::Annotate(texts.status(),
                           "the tokenizer of the export (--tokenizer, "
                           "--tokenizer-file, --vocab and --merges name it)");
+  if (known && !texts->digest.empty() && texts->digest != known->digest) {
+    return base::FailedPrecondition(
+        "{} was trained on tokens of the {} tokenizer with digest {}; the files that are named "
+        "have digest {}",
+        place.folder, known->type, known->digest, texts->digest);
+  }
   if (texts->vocab_size > rows) {
     return base::FailedPrecondition(
         "the {} tokenizer has {} tokens, the model of {} has {}: it was trained with another one",

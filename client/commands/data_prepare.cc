@@ -96,6 +96,7 @@ ExitCode RunPrepare(const PrepareFlags& flags, const GlobalOptions& options) {
   const auto tokenizer = data::MakeTokenizer(config);
   if (!tokenizer.ok()) return Complain(tokenizer.status());
   args.tokenizer = tokenizer->get();
+  args.tokenizer_files = config;
   ProgressLine line;
   args.progress = [&](const data::PrepareProgress& progress) { return line.Show(progress); };
   args.judge = [&](std::string_view beginning) {

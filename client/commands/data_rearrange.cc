@@ -48,15 +48,16 @@ struct ImportFlags {
   data::TokenizerConfig tokenizer;
 };
 
-// What the flags say made the ids; nullopt where they say nothing.
-StatusOr<std::optional<data::TokenizerRecord>> ImportedBy(const ImportFlags& flags) {
+// What the flags say made the ids; nothing where they say nothing.
+Status TakeTokenizer(const ImportFlags& flags, data::ImportArgs* args) {
   data::TokenizerConfig config = flags.tokenizer;
   SettleTokenizerFlags("", &config);
-  if (config.type.empty()) return std::optional<data::TokenizerRecord>();
+  if (config.type.empty()) return OkStatus();
   // Elsewhere it bounds the ids alone.
   if (data::TypeOfName(config.type) == "null") config.vocab_size = flags.args.vocab_size;
-  ASSIGN_OR_RETURN(const data::TokenizerRecord record, data::RecordOf(config, nullptr));
-  return std::optional<data::TokenizerRecord>(record);
+  ASSIGN_OR_RETURN(args->tokenizer, data::RecordOf(config, nullptr));
+  args->tokenizer_files = std::move(config);
+  return OkStatus();
 }
 
 ExitCode RunImport(const ImportFlags& flags, const GlobalOptions& options) {
@@ -64,9 +65,8 @@ ExitCode RunImport(const ImportFlags& flags, const GlobalOptions& options) {
   if (flags.eod_begins || flags.eod_ends) args.eod_begins = flags.eod_begins;
   if (!flags.token_type.empty())
     args.raw_type = flags.token_type == "u16" ? data::TokenType::kU16 : data::TokenType::kI32;
-  auto tokenizer = ImportedBy(flags);
-  if (!tokenizer.ok()) return Complain(tokenizer.status());
-  args.tokenizer = *std::move(tokenizer);
+  const Status tokenizer = TakeTokenizer(flags, &args);
+  if (!tokenizer.ok()) return Complain(tokenizer);
   return Run(args, options, "importing",
              [](const data::ImportArgs& given) { return One(data::ImportShards(given)); });
 }

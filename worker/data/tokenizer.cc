@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "worker/data/tokenizer/bpe_tokenizer.h"
@@ -104,7 +105,55 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeFromFiles(const TokenizerConfig& config
   return base::Annotate(made.status(), paths);
 }
 
+// The files of the type in the order of their digest: what the config says, and under which name
+// one is kept.
+struct KeptFile {
+  std::string TokenizerConfig::*path;
+  std::string_view name;
+};
+std::vector<KeptFile> KeptFiles(std::string_view type) {
+  if (type == "hf") return {{&TokenizerConfig::file, "tokenizer.json"}};
+  if (type == "sentencepiece") return {{&TokenizerConfig::file, "tokenizer.model"}};
+  if (type == "gpt2_bpe")
+    return {{&TokenizerConfig::vocab, "vocab.json"}, {&TokenizerConfig::merges, "merges.txt"}};
+  return {};
+}
+
 }  // namespace
+
+std::string KeptTokenizerName(std::string_view digest) {
+  return fmt::format("tokenizer-{}", digest);
+}
+
+Status KeepTokenizer(const TokenizerConfig& given, std::string_view digest,
+                     const std::string& directory) {
+  ASSIGN_OR_RETURN(const TokenizerConfig config, Checked(given));
+  if (digest.empty() || FindKeptTokenizer(config.type, digest, directory)) return OkStatus();
+  ASSIGN_OR_RETURN(const Files files, ReadFiles(config));
+  if (files.digest != digest) {
+    return base::FailedPrecondition("the files of the {} tokenizer have changed: digest {}, not {}",
+                                    config.type, files.digest, digest);
+  }
+  const std::string folder = base::JoinPath(directory, KeptTokenizerName(digest));
+  RETURN_IF_ERROR(base::MakeDirs(folder));
+  const std::vector<KeptFile> kept = KeptFiles(config.type);
+  for (size_t i = 0; i < kept.size(); ++i)
+    RETURN_IF_ERROR(base::WriteFileAtomic(base::JoinPath(folder, kept[i].name), files.texts[i]));
+  return OkStatus();
+}
+
+std::optional<TokenizerConfig> FindKeptTokenizer(std::string_view type, std::string_view digest,
+                                                 const std::string& directory) {
+  const std::vector<KeptFile> kept = KeptFiles(type);
+  if (kept.empty() || digest.empty()) return std::nullopt;
+  const std::string folder = base::JoinPath(directory, KeptTokenizerName(digest));
+  TokenizerConfig config{.type = std::string(type)};
+  for (const KeptFile& file : kept) {
+    config.*file.path = base::JoinPath(folder, file.name);
+    if (!base::Exists(config.*file.path)) return std::nullopt;
+  }
+  return config;
+}
 
 std::string_view TypeOfName(std::string_view type) { return type == "ids" ? "null" : type; }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,23 @@ StatusOr<std::unique_ptr<Tokenizer>> MakeTokenizer(const TokenizerConfig& config
 // hold then, and nothing is parsed. With the same digest it has `known`'s end-of-document token,
 // unless the config names one. Errors as MakeTokenizer.
 StatusOr<TokenizerRecord> RecordOf(const TokenizerConfig& config, const TokenizerRecord* known);
+
+// The files of a tokenizer lie in a folder of its own, named by their digest, beside what was made
+// with them: data sets, and the checkpoints of runs. Once they are there they never change.
+std::string KeptTokenizerName(std::string_view digest);  // "tokenizer-<digest>"
+
+// Copies the files of `config` to <directory>/tokenizer-<digest>, unless they are there: hf's as
+// tokenizer.json, gpt2_bpe's as vocab.json and merges.txt, sentencepiece's as tokenizer.model.
+// Types without files have nothing to keep. Each file is written atomically, so several that keep
+// the same tokenizer at once do no harm. kFailedPrecondition where the files have another digest by
+// now; else errors of the files.
+Status KeepTokenizer(const TokenizerConfig& config, std::string_view digest,
+                     const std::string& directory);
+
+// Type and files of a tokenizer that is kept in `directory`; nullopt where it is not. Nothing is
+// read: who makes a tokenizer of them compares its digest.
+std::optional<TokenizerConfig> FindKeptTokenizer(std::string_view type, std::string_view digest,
+                                                 const std::string& directory);
 
 // "null" for its other name "ids"; else the type as it is.
 std::string_view TypeOfName(std::string_view type);

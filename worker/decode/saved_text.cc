@@ -1,12 +1,15 @@
-// The manifest has the job as it ran, with the type of its tokenizer but none of its files.
+// The manifest has the job as it ran, with the type of its tokenizer, and by facts the digest of
+// the files that lie beside it.
 #include "worker/decode/saved_text.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/saved_tokenizer.h"
 
 namespace mt::decode {
 namespace {
@@ -28,27 +31,57 @@ std::string TokenizerType(const Data& data) {
   }
 }
 
+// What the flags name, and else what is kept beside the checkpoint.
+StatusOr<data::TokenizerConfig> ConfigOf(const SavedModel& saved, const ReaderFlags& flags) {
+  const auto known = checkpoint::TokenizerOf(saved.manifest);
+  const bool named = !flags.tokenizer.empty() || !flags.tokenizer_file.empty() ||
+                     !flags.vocab.empty() || !flags.merges.empty();
+  if (known && !named) {
+    const std::string directory = std::filesystem::path(saved.folder).parent_path().string();
+    const auto kept = data::FindKeptTokenizer(known->type, known->digest, directory);
+    if (kept) return *kept;
+    return base::NotFound(
+        "the {} tokenizer of {} (digest {}) is not beside it, in {}: name its files "
+        "(--tokenizer, --tokenizer-file, --vocab and --merges)",
+        known->type, saved.folder, known->digest, checkpoint::FolderName(*known));
+  }
+  std::string type = flags.tokenizer;
+  if (type.empty()) type = known ? known->type : TokenizerType(saved.job->data());
+  return data::TokenizerConfig{.type = std::move(type),
+                               .vocab_size = saved.config.vocab,
+                               .file = flags.tokenizer_file,
+                               .vocab = flags.vocab,
+                               .merges = flags.merges};
+}
+
+// Ids (null) are taken by any model.
+Status CheckSame(const SavedModel& saved, const data::Tokenizer& tokenizer) {
+  const auto known = checkpoint::TokenizerOf(saved.manifest);
+  if (!known || tokenizer.name() == "null") return OkStatus();
+  if (tokenizer.name() == known->type && tokenizer.digest() == known->digest) return OkStatus();
+  return base::FailedPrecondition(
+      "{} was trained on tokens of the {} tokenizer with digest {}; the one that is named is {}",
+      saved.folder, known->type, known->digest,
+      data::RecordText(data::RecordOfTokenizer(tokenizer)));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
                                                        const ReaderFlags& flags) {
-  const std::string type =
-      flags.tokenizer.empty() ? TokenizerType(saved.job->data()) : flags.tokenizer;
-  auto tokenizer = data::MakeTokenizer({.type = type,
-                                        .vocab_size = saved.config.vocab,
-                                        .file = flags.tokenizer_file,
-                                        .vocab = flags.vocab,
-                                        .merges = flags.merges});
+  ASSIGN_OR_RETURN(const data::TokenizerConfig config, ConfigOf(saved, flags));
+  auto tokenizer = data::MakeTokenizer(config);
   if (!tokenizer.ok()) {
     return base::Annotate(tokenizer.status(),
                           "the tokenizer of the text (--tokenizer, --tokenizer-file, --vocab and "
                           "--merges name it)");
   }
   std::unique_ptr<data::Tokenizer> made = *std::move(tokenizer);
+  RETURN_IF_ERROR(CheckSame(saved, *made));
   if (made->vocab_size() > saved.config.vocab) {
     return base::FailedPrecondition(
         "the {} tokenizer has {} tokens, the model of {} has {}: it was trained with another one",
-        type, made->vocab_size(), saved.folder, saved.config.vocab);
+        made->name(), made->vocab_size(), saved.folder, saved.config.vocab);
   }
   return made;
 }

@@ -15,8 +15,10 @@
 
 namespace mt::decode {
 
-// The job's tokenizer unless the flags name one; files are the flags'. Errors: MakeTokenizer's;
-// kFailedPrecondition: it has more tokens than the model.
+// The tokenizer that the checkpoint tells, of the files that are kept beside it, unless the flags
+// name one. Errors: MakeTokenizer's; kNotFound: its files are not there, and none are named;
+// kFailedPrecondition: another tokenizer than the one that made the run's tokens, or more tokens
+// than the model has.
 StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
                                                        const ReaderFlags& flags);
 

@@ -56,7 +56,7 @@ StatusOr<TokenizerTexts> TokenizerTextsOf(const data::TokenizerConfig& config) {
         "--tokenizer-file FILE), or export without one (--tokenizer null)");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> tokenizer, data::MakeTokenizer(config));
-  TokenizerTexts out{.vocab_size = tokenizer->vocab_size()};
+  TokenizerTexts out{.vocab_size = tokenizer->vocab_size(), .digest = tokenizer->digest()};
   std::string eod;
   if (tokenizer->eod() != data::kNoEod) {
     out.eos = tokenizer->eod();

@@ -16,6 +16,7 @@ struct TokenizerTexts {
   std::map<std::string, std::string> texts;  // by name; none for ids
   std::optional<int64_t> eos;                // the end-of-document token
   int64_t vocab_size = 0;
+  std::string digest;  // data::Tokenizer::digest
 };
 
 // Of bytes and of GPT-2's two files a tokenizer.json is made; hf's is taken as it is.

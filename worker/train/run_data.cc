@@ -113,7 +113,9 @@ StatusOr<RunData> OpenRunData(const RunDataArgs& args) {
   if (tokenizer && !tokenizer->token_bytes.empty()) {
     out.token_bytes =
         std::make_shared<const std::vector<int32_t>>(std::move(tokenizer->token_bytes));
+    tokenizer->token_bytes.clear();
   }
+  out.tokenizer = std::move(tokenizer);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/spec/course.h"
 #include "worker/data/dataset.h"
 #include "worker/data/file_watch.h"
+#include "worker/data/tokenizer/record.h"
 #include "worker/train/records.h"
 
 namespace megatrain::v1 {
@@ -39,6 +41,8 @@ struct RunData {
   std::shared_ptr<const data::Dataset> train;
   std::shared_ptr<const data::Dataset> valid;  // nullptr also where eval.iters is 0: always whole
   std::shared_ptr<const data::Dataset> whole_valid;  // every token once
+  // Of the job or its data; without the bytes of its tokens. nullopt: nothing tells it.
+  std::optional<data::TokenizerRecord> tokenizer;
   // Bytes of text by id, where the run's tokenizer tells them; else nullptr.
   std::shared_ptr<const std::vector<int32_t>> token_bytes;
   // Records of train and valid, for the manifest.

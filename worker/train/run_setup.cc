@@ -17,9 +17,11 @@
 #include "common/spec/print.h"
 #include "common/spec/roots.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/saved_tokenizer.h"
 #include "worker/checkpoint/inspect/run_totals.h"
 #include "worker/failure/failure.h"
 #include "worker/memory/machine_room.h"
+#include "worker/train/job_data/job_tokenizer.h"
 #include "worker/train/load_state.h"
 #include "worker/train/run_state.h"
 
@@ -92,6 +94,9 @@ Status RunSetup::Run() {
   if (start_.load || !start_.hf.empty()) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
   if (loaded_) loaded_->run = run_.loaded;
+  if (is_rank_0() && parts_.data->tokenizer) {
+    KeepBesideCheckpoints(args_.data_root, *args_.job, *parts_.data->tokenizer, start_.directory);
+  }
   if (IsComplete()) parts_.complete_run = run_.record.id;
   MakeParts();
   AnnounceReady();
@@ -399,6 +404,9 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   if (!routes.empty()) manifest.facts["tensor_routes"] = routes;
   manifest.facts["threads_per_rank"] = std::to_string(args_.job->placement().threads_per_rank());
   for (const data::IndexRecord& record : parts_.data->Records()) PutIndexRecord(record, &manifest);
+  const auto& tokenizer = parts_.data->tokenizer;
+  if (tokenizer && !tokenizer->digest.empty())
+    checkpoint::PutTokenizer({.type = tokenizer->type, .digest = tokenizer->digest}, &manifest);
   const std::string sizes = spec::SizesText(parts_.course);
   if (sizes != spec::SizesText(spec::CourseOf(*args_.job))) manifest.facts[kSizesFact] = sizes;
   return manifest;

@@ -15,6 +15,7 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
+#include "worker/checkpoint/format/saved_tokenizer.h"
 #include "worker/checkpoint/inspect/diff.h"
 
 namespace mt::checkpoint {
@@ -117,6 +118,29 @@ TEST_F(CopyTest, OthersDirectoriesAreLeftAlone) {
   ExpectRefused(absl::StatusCode::kFailedPrecondition, "would not count");
   ASSERT_TRUE(RaiseFence({.directory = to_, .job_uid = "u", .epoch = 1}).ok());
   ExpectRefused(absl::StatusCode::kFailedPrecondition, "held by job u (epoch 1)");
+}
+
+TEST_F(CopyTest, TheTokenizersFilesGoAlong) {
+  Manifest manifest = *ReadManifest(from_, {10, 1});
+  EXPECT_FALSE(TokenizerOf(manifest).has_value());
+  const SavedTokenizer tokenizer{.type = "hf", .digest = "0123456789abcdef0123456789abcdef"};
+  PutTokenizer(tokenizer, &manifest);
+  ASSERT_TRUE(base::WriteFileAtomic(folder_ + "/manifest.json", ToJson(manifest)).ok());
+  const std::string name = "/tokenizer-0123456789abcdef0123456789abcdef";
+  EXPECT_EQ("/" + FolderName(tokenizer), name);
+  // Not there: nothing to take along.
+  ASSERT_TRUE(CopyCheckpoint({.from = PlaceOf(from_, {10, 1}), .to = dir_.File("before")}).ok());
+  EXPECT_FALSE(base::Exists(dir_.File("before") + name));
+  std::filesystem::create_directory(from_ + name);
+  std::ofstream(from_ + name + "/tokenizer.json") << "{}";
+  const auto copy = Copy();
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(*base::ReadFile(to_ + name + "/tokenizer.json"), "{}");
+  EXPECT_EQ(TokenizerOf(*ReadManifest(to_, {10, 1}))->digest, tokenizer.digest);
+  EXPECT_EQ(*ListCheckpoints(to_), (std::vector<CheckpointId>{{10, 1}}));
+  // What is no digest never becomes part of a path.
+  manifest.facts[kTokenizerDigestFact] = "../../secret";
+  EXPECT_FALSE(TokenizerOf(manifest).has_value());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/format/saved_tokenizer.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -67,6 +68,28 @@ Status CheckDestination(const std::string& directory, const CheckpointId& id,
   if (base::Exists(folder))
     return absl::AlreadyExistsError(folder + " is there already; a copy overwrites nothing");
   return OkStatus();
+}
+
+// The files of the tokenizer that the checkpoint tells, where they are kept beside it and not yet
+// beside the copy: those that name it by the digest of their content, so that a second copy is the
+// same.
+Status CopyTokenizer(const CopyArgs& args) {
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(args.from.directory, args.from.id));
+  const auto tokenizer = TokenizerOf(manifest);
+  if (!tokenizer) return OkStatus();
+  const std::string from = base::JoinPath(args.from.directory, FolderName(*tokenizer));
+  const std::string to = base::JoinPath(args.to, FolderName(*tokenizer));
+  if (!base::Exists(from) || from == to) return OkStatus();
+  RETURN_IF_ERROR(base::MakeDirs(to));
+  std::error_code error;
+  std::filesystem::directory_iterator it(from, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string target = base::JoinPath(to, it->path().filename().string());
+    if (!it->is_regular_file(error) || base::Exists(target)) continue;
+    ASSIGN_OR_RETURN(const std::string text, base::ReadFile(it->path().string()));
+    RETURN_IF_ERROR(base::WriteFileAtomic(target, text));
+  }
+  return error ? base::ErrnoError(error.value(), "list " + from) : OkStatus();
 }
 
 class Copying {
@@ -148,6 +171,7 @@ StatusOr<std::string> CopyCheckpoint(const CopyArgs& args) {
     return copied;
   }
   RETURN_IF_ERROR(base::SyncDir(args.to));
+  RETURN_IF_ERROR(CopyTokenizer(args));
   const auto label = ReadLabel(folder);
   if (label.ok()) RETURN_IF_ERROR(WriteLabel(args.to, args.from.id, *label));
   return folder;

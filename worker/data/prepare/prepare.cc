@@ -188,7 +188,10 @@ class Conversion {
     // A crash may leave data without a record, not with that of the data before.
     RemoveRecord(RecordPath(args_.output_prefix));
     RETURN_IF_ERROR(data_->Publish());
-    return WriteTokenizerRecord(args_.output_prefix, RecordOfTokenizer(*args_.tokenizer));
+    RETURN_IF_ERROR(WriteTokenizerRecord(args_.output_prefix, RecordOfTokenizer(*args_.tokenizer)));
+    if (args_.tokenizer_files.type.empty()) return OkStatus();
+    return KeepTokenizer(args_.tokenizer_files, args_.tokenizer->digest(),
+                         std::filesystem::path(args_.output_prefix).parent_path().string());
   }
 
   Status Encode() {

@@ -45,6 +45,7 @@ struct PrepareArgs {
   bool refuse_one_document = false;  // a result of one document with tokens, with kOneDocument
   int threads = 0;                   // that encode; 0: as many as the machine has, at most 16
   const Tokenizer* tokenizer = nullptr;
+  TokenizerConfig tokenizer_files{};  // its files, which are kept beside the data; empty: not
   // Called by the calling thread every few MiB of input and at the end. Returning false interrupts
   // the run (kCancelled), which can be gone on with. May be empty.
   std::function<bool(const PrepareProgress&)> progress{};

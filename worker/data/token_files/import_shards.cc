@@ -192,7 +192,7 @@ StatusOr<WrittenDataset> ImportShards(const ImportArgs& args) {
     RETURN_IF_ERROR(shard.file.CheckWhole(path));
   }
   RETURN_IF_ERROR(importer.EndDocument());
-  RETURN_IF_ERROR(writer->Finish(record));
+  RETURN_IF_ERROR(writer->Finish(record, args.tokenizer_files));
   return WrittenDataset{.prefix = args.output,
                         .token_type = survey.type,
                         .documents = writer->num_documents(),

@@ -29,6 +29,7 @@ struct ImportArgs {
   int64_t vocab_size = 0;  // ids must be below; 0: the tokenizer's, else not checked
   // What made the ids: left beside the data, with `eod` where that is given.
   std::optional<TokenizerRecord> tokenizer{};
+  std::optional<TokenizerConfig> tokenizer_files{};  // kept beside the data
   bool overwrite = false;
   CopyProgress progress{};
 };

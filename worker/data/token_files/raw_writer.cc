@@ -64,7 +64,8 @@ Status RawWriter::EndTokens() {
   return OkStatus();
 }
 
-Status RawWriter::Finish(const std::optional<TokenizerRecord>& record) {
+Status RawWriter::Finish(const std::optional<TokenizerRecord>& record,
+                         const std::optional<TokenizerConfig>& files) {
   if (!ended_) RETURN_IF_ERROR(EndTokens());
   const IdxWriter::Shape shape = {
       .type = type_, .sequences = num_sequences(), .document_entries = num_documents() + 1};
@@ -75,7 +76,11 @@ Status RawWriter::Finish(const std::optional<TokenizerRecord>& record) {
   std::error_code ignored;
   std::filesystem::remove(RecordPath(prefix_), ignored);
   RETURN_IF_ERROR(PublishPair(bin_path_, idx_path_, prefix_));
-  return record ? WriteTokenizerRecord(prefix_, *record) : OkStatus();
+  if (!record) return OkStatus();
+  RETURN_IF_ERROR(WriteTokenizerRecord(prefix_, *record));
+  if (!files) return OkStatus();
+  return KeepTokenizer(*files, record->digest,
+                       std::filesystem::path(prefix_).parent_path().string());
 }
 
 }  // namespace mt::data

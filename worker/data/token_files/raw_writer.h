@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "worker/data/output_file.h"
 #include "worker/data/token_type.h"
+#include "worker/data/tokenizer.h"
 #include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
@@ -37,8 +38,10 @@ class RawWriter {
   // the latest, and closes their file, so that many writers may wait for each other to finish.
   Status EndTokens();
   // Syncs both files and moves them into place. An old record of a tokenizer goes before they
-  // appear and the new one comes after them, as prepare does.
-  Status Finish(const std::optional<TokenizerRecord>& record);
+  // appear and the new one comes after them, and the files of the tokenizer where `files` has them
+  // (KeepTokenizer), as prepare does.
+  Status Finish(const std::optional<TokenizerRecord>& record,
+                const std::optional<TokenizerConfig>& files = std::nullopt);
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t num_documents() const { return static_cast<int64_t>(documents_.size()) - 1; }

@@ -120,6 +120,18 @@ StatusOr<Inputs> OpenInputs(const MergeArgs& args) {
                                args.inputs.size());
 }
 
+// The files of the tokenizer of this record, where they are kept beside one of the data sets.
+std::optional<TokenizerConfig> KeptBeside(const std::vector<std::string>& prefixes,
+                                          const Record& record) {
+  if (!record) return std::nullopt;
+  for (const std::string& prefix : prefixes) {
+    const std::string folder = std::filesystem::path(prefix).parent_path().string();
+    const auto kept = FindKeptTokenizer(record->type, record->digest, folder);
+    if (kept) return kept;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args) {
@@ -132,7 +144,7 @@ StatusOr<WrittenDataset> MergeDatasets(const MergeArgs& args) {
     RETURN_IF_ERROR(CopyDocuments(*input, 0, input->num_documents(), writer.get(),
                                   [&](int64_t bytes) { counter.Add(bytes); }));
   }
-  RETURN_IF_ERROR(writer->Finish(record));
+  RETURN_IF_ERROR(writer->Finish(record, KeptBeside(inputs.prefixes, record)));
   WrittenDataset written = Written(args.output, type, *writer);
   if (inputs.left_out.any()) {
     written.notes.push_back(
@@ -183,7 +195,7 @@ StatusOr<std::vector<WrittenDataset>> DivideDataset(const DivideArgs& args) {
   std::vector<WrittenDataset> parts;
   for (size_t part = 0; part < writers.size(); ++part) {
     const std::string prefix = fmt::format("{}_{}", args.output, part);
-    RETURN_IF_ERROR(writers[part]->Finish(record));
+    RETURN_IF_ERROR(writers[part]->Finish(record, KeptBeside({args.input}, record)));
     parts.push_back(Written(prefix, input->token_type(), *writers[part]));
   }
   return parts;

@@ -2,7 +2,9 @@
 #include "worker/train/job_data/job_tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/base/log.h"
@@ -158,6 +160,33 @@ StatusOr<data::TokenizerConfig> ConfigOf(const std::string& data_root, const Job
   return config;
 }
 
+// The files of the run's tokenizer; nullopt where nothing names them.
+StatusOr<std::optional<data::TokenizerConfig>> FilesOf(const std::string& data_root,
+                                                       const JobSpec& job,
+                                                       const data::TokenizerRecord& record) {
+  if (!job.data().tokenizer().file().empty() || !job.data().tokenizer().vocab().empty()) {
+    ASSIGN_OR_RETURN(data::TokenizerConfig config, ConfigOf(data_root, job));
+    return std::optional(std::move(config));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> prefixes, Prefixes(data_root, job));
+  for (const std::string& prefix : prefixes) {
+    const std::string folder = std::filesystem::path(prefix).parent_path().string();
+    auto kept = data::FindKeptTokenizer(record.type, record.digest, folder);
+    if (!kept) continue;
+    kept->open = spec::BelowRoot(data_root);
+    return kept;
+  }
+  return std::optional<data::TokenizerConfig>();
+}
+
+Status Keep(const std::string& data_root, const JobSpec& job, const data::TokenizerRecord& record,
+            const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::optional<data::TokenizerConfig> files,
+                   FilesOf(data_root, job, record));
+  if (!files) return base::NotFound("neither the job nor a folder beside its data has them");
+  return data::KeepTokenizer(*files, record.digest, directory);
+}
+
 }  // namespace
 
 StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
@@ -202,6 +231,17 @@ Status SettleVocabulary(const std::string& data_root, JobSpec* job) {
       "model.vocab_size: required: neither the job nor a record beside its data ({}) tells the "
       "tokenizer",
       data::RecordPath("PREFIX"));
+}
+
+void KeepBesideCheckpoints(const std::string& data_root, const JobSpec& job,
+                           const data::TokenizerRecord& record, const std::string& directory) {
+  if (record.digest.empty() || directory.empty()) return;
+  const Status kept = Keep(data_root, job, record, directory);
+  if (kept.ok()) return;
+  log::Warn(
+      "the tokenizer's files are not kept beside the checkpoints: who reads those as text "
+      "names them",
+      {{"tokenizer", data::RecordText(record)}, {"why", base::Message(kept)}});
 }
 
 }  // namespace mt::train

@@ -27,4 +27,11 @@ StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::strin
 // it, or the job's has no room for the tokenizer's.
 Status SettleVocabulary(const std::string& data_root, megatrain::v1::JobSpec* job);
 
+// Copies the files of the run's tokenizer (`record`, FindJobTokenizer's) to a folder of the
+// directory of its checkpoints (data::KeepTokenizer), so that they can be read as text anywhere:
+// the job's files, or those that lie beside its data. Where there are none, or they cannot be
+// copied, that is logged: nothing of the run depends on them. Blocks.
+void KeepBesideCheckpoints(const std::string& data_root, const megatrain::v1::JobSpec& job,
+                           const data::TokenizerRecord& record, const std::string& directory);
+
 }  // namespace mt::train

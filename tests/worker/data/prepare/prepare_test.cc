@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/paths.h"
 #include "tests/worker/data/temp_data.h"
 #include "worker/data/shuffle.h"
 
@@ -245,6 +246,19 @@ TEST(TokenizerTest, NullReadsIds) {
 TEST(TokenizerTest, OtherTypesAreRefused) {
   EXPECT_EQ(MakeTokenizer({.type = "bite"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(MakeTokenizer({.type = "null"}).ok());
+}
+
+TEST_F(PrepareTest, TheTokenizersFilesAreKeptBesideTheData) {
+  const std::string golden = MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/";
+  const TokenizerConfig config = {.type = "hf", .file = golden + "llama3.json"};
+  const auto tokenizer = *MakeTokenizer(config);
+  AddInput("a", "some text");
+  args_.tokenizer = tokenizer.get();
+  args_.tokenizer_files = config;
+  Run();
+  const auto kept = FindKeptTokenizer("hf", tokenizer->digest(), dir_.Path("out"));
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ((*MakeTokenizer(*kept))->digest(), (*ReadTokenizerRecord(args_.output_prefix))->digest);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/worker/data/temp_data.h"
+#include "worker/data/tokenizer.h"
 #include "worker/data/tokenizer/record.h"
 
 namespace mt::data {
@@ -185,6 +186,30 @@ TEST(RearrangeTest, RefusesWhatCannotWork) {
   WriteDocuments(dir.Path("p_1"), TokenType::kU16, SomeDocuments(1));
   EXPECT_THAT(divide({1, 1}), HasSubstr("p_1.bin: exists already"));
   EXPECT_THAT(dir.Files(), ElementsAre("a.bin", "a.idx", "b.bin", "b.idx", "p_1.bin", "p_1.idx"));
+}
+
+TEST(RearrangeTest, TheTokenizersFilesGoAlong) {
+  const TempDir dir;
+  const TokenizerConfig config = {
+      .type = "hf", .file = MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/llama3.json"};
+  const TokenizerRecord record = *RecordOf(config, nullptr);
+  std::filesystem::create_directory(dir.Path("in"));
+  WriteDocuments(dir.Path("in/a"), TokenType::kU16, SomeDocuments(1));
+  ASSERT_TRUE(WriteTokenizerRecord(dir.Path("in/a"), record).ok());
+  const auto parts_in = [&](const std::string& folder) {
+    EXPECT_TRUE(
+        DivideDataset(
+            {.input = dir.Path("in/a"), .output = dir.Path(folder + "/p"), .shares = {1, 1}})
+            .ok());
+    return FindKeptTokenizer("hf", record.digest, dir.Path(folder)).has_value();
+  };
+  EXPECT_FALSE(parts_in("without")) << "there are none to take along";
+  ASSERT_TRUE(KeepTokenizer(config, record.digest, dir.Path("in")).ok());
+  EXPECT_TRUE(parts_in("parts"));
+  ASSERT_TRUE(MergeDatasets({.inputs = {dir.Path("without/p_0"), dir.Path("parts/p_1")},
+                             .output = dir.Path("merged/m")})
+                  .ok());
+  EXPECT_TRUE(FindKeptTokenizer("hf", record.digest, dir.Path("merged")));
 }
 
 }  // namespace

@@ -183,5 +183,52 @@ TEST(RecordTest, ADigestStandsForTheFiles) {
   EXPECT_TRUE(CheckSameTokenizer(*record, {.type = "null", .vocab_size = 5, .eod = 4}, "d").ok());
 }
 
+TEST(KeptTokenizerTest, IsTheSameTokenizerInAFolderOfItsDigest) {
+  const TempDir dir;
+  const std::string golden = MT_SOURCE_DIR "/tests/worker/data/tokenizer/golden/";
+  const TokenizerConfig hf = {.type = "hf", .file = golden + "llama3.json"};
+  const TokenizerConfig gpt2 = {.type = "gpt2_bpe",
+                                .vocab = golden + "gpt2_vocab.json",
+                                .merges = golden + "gpt2_merges.txt"};
+  for (const TokenizerConfig& config : {hf, gpt2}) {
+    const std::string digest = (*MakeTokenizer(config))->digest();
+    EXPECT_FALSE(FindKeptTokenizer(config.type, digest, dir.path()));
+    const Status kept = KeepTokenizer(config, digest, dir.path());
+    ASSERT_TRUE(kept.ok()) << kept;
+    const auto found = FindKeptTokenizer(config.type, digest, dir.path());
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(RecordOf(*found, nullptr)->digest, digest);
+    EXPECT_EQ(ReadText(found->file.empty() ? found->merges : found->file),
+              ReadText(config.file.empty() ? config.merges : config.file));
+    // What is there stays, and is not read again.
+    TokenizerConfig gone = config;
+    gone.file += gone.file.empty() ? "" : ".gone";
+    gone.vocab += gone.vocab.empty() ? "" : ".gone";
+    EXPECT_TRUE(KeepTokenizer(gone, digest, dir.path()).ok());
+    EXPECT_THAT(dir.Files(), testing::Contains("tokenizer-" + digest));
+  }
+  // Half of the two files, as a crash leaves them, is none.
+  const std::string digest = (*MakeTokenizer(gpt2))->digest();
+  std::filesystem::remove(dir.Path("tokenizer-" + digest + "/merges.txt"));
+  EXPECT_FALSE(FindKeptTokenizer("gpt2_bpe", digest, dir.path()));
+  EXPECT_TRUE(KeepTokenizer(gpt2, digest, dir.path()).ok());
+  EXPECT_TRUE(FindKeptTokenizer("gpt2_bpe", digest, dir.path()));
+}
+
+TEST(KeptTokenizerTest, FilesThatHaveChangedAreNotKept) {
+  const TempDir dir;
+  WriteText(dir.Path("t.json"), Golden("llama3.json"));
+  const TokenizerConfig config = {.type = "hf", .file = dir.Path("t.json")};
+  const std::string digest = (*MakeTokenizer(config))->digest();
+  WriteText(dir.Path("t.json"), Golden("llama3.json") + " ");
+  const Status kept = KeepTokenizer(config, digest, dir.path());
+  EXPECT_TRUE(absl::IsFailedPrecondition(kept)) << kept;
+  EXPECT_THAT(base::Message(kept), HasSubstr(digest));
+  EXPECT_THAT(dir.Files(), testing::ElementsAre("t.json"));
+  // Bytes and ids have no files.
+  EXPECT_TRUE(KeepTokenizer({.type = "byte"}, "", dir.path()).ok());
+  EXPECT_FALSE(FindKeptTokenizer("byte", "", dir.path()));
+}
+
 }  // namespace
 }  // namespace mt::data

@@ -200,5 +200,30 @@ TEST_F(JobTokenizerTest, ADamagedRecordIsNamed) {
   EXPECT_THAT(Settled(), HasSubstr("a.tokenizer.json: not a tokenizer's record"));
 }
 
+TEST_F(JobTokenizerTest, ItsFilesAreKeptBesideTheCheckpoints) {
+  const data::TokenizerRecord record = OfFile();
+  const auto kept_in = [&](const std::string& directory) {
+    testing::internal::CaptureStderr();
+    KeepBesideCheckpoints(dir_.path(), job_, record, dir_.Path(directory));
+    log::Flush();
+    const std::string said = testing::internal::GetCapturedStderr();
+    const auto kept = data::FindKeptTokenizer("hf", record.digest, dir_.Path(directory));
+    EXPECT_EQ(said.empty(), kept.has_value()) << said;
+    return kept.has_value();
+  };
+  EXPECT_FALSE(kept_in("nothing names them"));
+  // Beside the data, where `mtctl data prepare` keeps them.
+  job_.mutable_data()->mutable_path(0)->set_prefix("sets/a");
+  ASSERT_TRUE(data::KeepTokenizer({.type = "hf", .file = dir_.Path("t.json")}, record.digest,
+                                  dir_.Path("sets"))
+                  .ok());
+  EXPECT_TRUE(kept_in("of the data"));
+  UseFile();
+  EXPECT_TRUE(kept_in("of the job"));
+  // Changed since the run began.
+  data::WriteText(dir_.Path("t.json"), "{}");
+  EXPECT_FALSE(kept_in("changed"));
+}
+
 }  // namespace
 }  // namespace mt::train
