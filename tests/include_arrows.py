@@ -155,7 +155,7 @@ ALLOWED = {
                      "worker/parallel/pipeline"],
     "worker/train": ["common/base", "common/control", "common/layout", "common/report", "common/rpc", "common/spec",
                      "kernels/ops", "megatrain", "worker/checkpoint", "worker/checkpoint/format", "worker/checkpoint/inspect",
-                     "worker/comm", "worker/data", "worker/engine", "worker/failure", "worker/hf", "worker/memory",
+                     "worker/comm", "worker/data", "worker/data/tokenizer", "worker/engine", "worker/failure", "worker/hf", "worker/memory",
                      "worker/optim", "worker/parallel", "worker/parallel/groups", "worker/params", "worker/trace", "worker/train/job_data",
                      "worker/tuning"],
     "worker/train/job_data": ["common/base", "common/spec", "megatrain", "worker/data", "worker/data/tokenizer"],

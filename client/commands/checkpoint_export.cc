@@ -12,7 +12,7 @@
 #include "client/output/format.h"
 #include "client/session/session.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/checkpoint/format/saved_tokenizer.h"
+#include "worker/checkpoint/inspect/saved_tokenizer.h"
 #include "worker/hf/export.h"
 #include "worker/hf/tokenizer_texts.h"
 
@@ -74,6 +74,11 @@ StatusOr<hf::TokenizerTexts> TokenizerOf(const ExportFlags& flags,
     return base::FailedPrecondition(
         "the {} tokenizer has {} tokens, the model of {} has {}: it was trained with another one",
         config.type, texts->vocab_size, place.folder, rows);
+  }
+  // The ids are another tokenizer's, whose end-of-document token nobody has told.
+  if (data::TypeOfName(config.type) == "null" &&
+      data::TypeOfName(known ? known->type : TokenizerTypeOf(manifest)) != "null") {
+    texts->eos.reset();
   }
   return texts;
 }

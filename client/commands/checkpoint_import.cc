@@ -56,6 +56,7 @@ std::string JobName(const std::string& folder) {
 
 v1::Training::Precision PrecisionOf(const std::string& dtype) {
   if (dtype == "bfloat16") return v1::Training::PRECISION_BF16;
+  if (dtype == "float64") return v1::Training::PRECISION_FP64;
   return dtype == "float16" ? v1::Training::PRECISION_FP16 : v1::Training::PRECISION_FP32;
 }
 
@@ -130,13 +131,18 @@ void AddCheckpointImport(CLI::App* checkpoint, const CommandContext& context) {
       "Look through a folder of Hugging Face's, and write a job that begins with its weights");
   auto flags = std::make_shared<ImportFlags>();
   command->add_option("folder", flags->folder, "With config.json and safetensors")->required();
-  command->add_option("--job-file", flags->job_file, "Write the file of a job that fits");
-  command->add_option("--load", flags->load,
-                      "checkpoint.load of that job: where the folder is below the worker's "
-                      "checkpoint root (default: the folder's name)");
+  auto* job_file =
+      command->add_option("--job-file", flags->job_file, "Write the file of a job that fits");
+  command
+      ->add_option("--load", flags->load,
+                   "checkpoint.load of that job: where the folder is below the worker's "
+                   "checkpoint root (default: the folder's name)")
+      ->needs(job_file);
   command->add_option("--data", flags->data, "Prefix of that job's data set")
-      ->capture_default_str();
-  command->add_flag("--overwrite", flags->overwrite, "Replace a job file that is there");
+      ->capture_default_str()
+      ->needs(job_file);
+  command->add_flag("--overwrite", flags->overwrite, "Replace a job file that is there")
+      ->needs(job_file);
   command->callback([=, options = context.options, run = context.run] {
     *run = [=] { return RunImport(*flags, *options); };
   });

@@ -150,9 +150,16 @@ int64_t BatchRamp::BatchOf(int64_t consumed_samples) const {
 }
 
 int64_t BatchRamp::BatchBefore(int64_t consumed_samples) const {
-  for (const BatchPhase& phase : phases_) {
-    const int64_t before = consumed_samples - phase.batch;
-    if (before >= 0 && BatchOf(before) == phase.batch) return phase.batch;
+  int64_t begin = 0;  // of the first step of the phase
+  for (size_t i = 0; i < phases_.size() && begin < consumed_samples; ++i) {
+    const int64_t batch = phases_[i].batch;
+    const bool last = i + 1 == phases_.size();
+    const int64_t end = last ? kForever : phases_[i + 1].from_samples;
+    if (begin >= end) continue;  // a step crossed the end of this phase
+    const int64_t steps = (end - begin - 1) / batch + 1;
+    const int64_t into = consumed_samples - begin;
+    if (last || into <= steps * batch) return into % batch == 0 ? batch : last_batch();
+    begin += steps * batch;
   }
   return last_batch();
 }

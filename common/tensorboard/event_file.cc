@@ -73,7 +73,9 @@ std::optional<int64_t> StartOfEventFile(std::string_view name) {
   int64_t start = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), start);
   const bool whole = end == name.data() + name.size() || *end == '.';
-  if (error != std::errc() || !whole || start < 0) return std::nullopt;
+  // Seconds, or milliseconds as some writers have them; others' names may be any number.
+  constexpr int64_t kLatest = 99'999'999'999'999;
+  if (error != std::errc() || !whole || start < 0 || start > kLatest) return std::nullopt;
   return start;
 }
 

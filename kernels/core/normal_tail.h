@@ -1,4 +1,4 @@
-// The normal distribution's tail in fp32, for GELU in its exact form, as host and device compute it.
+// The normal distribution's tail in fp32, for GELU in its exact form, on host and device alike.
 #pragma once
 
 #include <math.h>  // NOLINT(modernize-deprecated-headers): plain C functions, as loops/fast_math.h

@@ -22,8 +22,8 @@ enum class ActKind : uint8_t {
   kSwiglu,   // silu(gate) * up, silu(x) = x / (1 + e^-x)
   kGeglu,    // gelu(gate) * up, gelu as above
   kRelu2,    // max(x, 0)^2  (So et al. 2021)
-  kGeluErf,  // x Phi(x), Phi the normal distribution function: GELU itself, from which the tanh form
-             // is up to 5e-4 away
+  kGeluErf,  // x Phi(x), Phi the normal distribution function: GELU itself, from which the tanh
+             // form is up to 5e-4 away. NaN for both infinities
 };
 
 constexpr bool IsGated(ActKind kind) { return kind == ActKind::kSwiglu || kind == ActKind::kGeglu; }

@@ -54,6 +54,7 @@ VARIANTS = {
     "swiglu": {"activation": "swiglu"},
     "geglu": {"activation": "geglu"},
     "relu2": {"activation": "relu2"},
+    "gelu_erf": {"activation": "gelu_erf"},
     "gqa": {"kv_heads": 2},
     "mqa": {"kv_heads": 1},
     "qk_norm": {"qk_norm": True, "eps": 1e-2},
@@ -212,8 +213,10 @@ def feed_forward(c, p, prefix, x):
         y = F.silu(linear(p, prefix + "gate", x)) * up
     elif kind == "geglu":
         y = F.gelu(linear(p, prefix + "gate", x), approximate="tanh") * up
+    elif kind == "relu2":
+        y = F.relu(up).square()
     else:
-        y = F.gelu(up, approximate="tanh") if kind == "gelu" else F.relu(up).square()
+        y = F.gelu(up, approximate={"gelu": "tanh", "gelu_erf": "none"}[kind])
     return linear(p, prefix + "down", y)
 
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatrain/v1/job.pb.h"
-#include "worker/checkpoint/format/saved_tokenizer.h"
+#include "worker/checkpoint/inspect/saved_tokenizer.h"
 
 namespace mt::decode {
 namespace {

@@ -13,6 +13,15 @@
 
 namespace mt::hf {
 
+// A value as messages show it: a file of 1 MiB may be one value.
+inline std::string Shown(const nlohmann::json& value) {
+  constexpr size_t kMostBytes = 200;
+  std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kMostBytes) text.replace(kMostBytes, std::string::npos, "...");
+  return text;
+}
+
 class ConfigFields {
  public:
   // The object is borrowed.

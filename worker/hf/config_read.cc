@@ -70,7 +70,7 @@ class Reader {
     if (!family) {
       return base::FailedPrecondition(
           "model_type {} is not built: gpt2, llama, mistral, qwen2, qwen3, gpt_neox are",
-          type->dump());
+          Shown(*type));
     }
     config_.family = *family;
     return OkStatus();
@@ -91,14 +91,14 @@ class Reader {
       return text == causal || text == bare;
     });
     if (!known) {
-      fields_.Refuse(fmt::format("architectures {} is not built: {} is", classes->dump(), causal));
+      fields_.Refuse(fmt::format("architectures {} is not built: {} is", Shown(*classes), causal));
     }
   }
 
   void RefuseUnless(const char* name, bool built) {
     const auto it = object_.find(name);
     if (it != object_.end() && *it != json(built))
-      fields_.Refuse(fmt::format("{} {} is not built", name, it->dump()));
+      fields_.Refuse(fmt::format("{} {} is not built", name, Shown(*it)));
   }
 
   void ReadGpt2() {
@@ -244,9 +244,10 @@ class Reader {
     const bool exact = act == "gelu" || act == "gelu_python";
     model_.set_activation(exact ? Model::ACTIVATION_GELU_ERF : Model::ACTIVATION_GELU);
     if (!exact && !IsTanhGelu(act)) {
-      fields_.Refuse(fmt::format("{} {} is not built: gelu is, and its tanh form gelu_new, "
-                                 "gelu_pytorch_tanh, gelu_fast",
-                                 name, json(act).dump()));
+      fields_.Refuse(
+          fmt::format("{} {} is not built: gelu is, and its tanh form gelu_new, "
+                      "gelu_pytorch_tanh, gelu_fast",
+                      name, Shown(act)));
     }
   }
 
@@ -256,7 +257,7 @@ class Reader {
     model_.set_activation(gelu ? Model::ACTIVATION_GEGLU : Model::ACTIVATION_SWIGLU);
     if (!gelu && act != "silu" && act != "swish") {
       fields_.Refuse(fmt::format("hidden_act {} is not built: silu and the tanh form of gelu are",
-                                 json(act).dump()));
+                                 Shown(act)));
     }
   }
 

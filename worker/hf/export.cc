@@ -112,15 +112,18 @@ class NewFiles {
   Status AddText(const std::string& name, std::string_view text) {
     return base::WriteFileAtomic(Add(name), text);
   }
-  // Gives all their names, removes what is left of another model, and syncs the folder.
+  // Gives all their names, then removes what is left of another model, and syncs the folder. A
+  // crash in between may leave files of both: two forms of one model, which readers refuse.
   Status Commit() {
-    for (const std::string& name : ModelFilesIn(folder_)) {
-      if (std::ranges::find(names_, name) == names_.end())
-        std::remove(base::JoinPath(folder_, name).c_str());
-    }
     for (const std::string& name : names_) {
       if (std::rename(PartialPath(name).c_str(), base::JoinPath(folder_, name).c_str()) != 0)
         return base::ErrnoError(errno, "rename " + PartialPath(name));
+    }
+    std::vector<std::string> old = ModelFilesIn(folder_);
+    old.insert(old.end(), {"tokenizer.json", "tokenizer_config.json"});
+    for (const std::string& name : old) {
+      if (std::ranges::find(names_, name) == names_.end())
+        std::remove(base::JoinPath(folder_, name).c_str());
     }
     return base::SyncDir(folder_);
   }

@@ -44,7 +44,8 @@ struct ExportResult {
 // it is not that of the checkpoint's fp32 masters the exported ones are those that a 16-bit job
 // computes with. Errors: FamilyOf's and ConfigText's, before anything is written; kInvalidArgument:
 // another dtype; kAlreadyExists: a model is there, and not overwrite; kResourceExhausted: no room;
-// checkpoint::ReadWholeManifest's; I/O errors. After an error the folder has no new file.
+// checkpoint::ReadWholeManifest's; I/O errors. After an error the folder,
+// which may have been made, has no new file.
 StatusOr<ExportResult> Export(const ExportArgs& args);
 
 }  // namespace mt::hf

@@ -34,7 +34,7 @@ const json* Winner(const json& object, ConfigFields* fields) {
     fields->Refuse(fmt::format(
         "rope_scaling is {} and rope_parameters is {}: readers take the one or the other; keep the "
         "one that is meant",
-        object["rope_scaling"].dump(), object["rope_parameters"].dump()));
+        Shown(object["rope_scaling"]), Shown(object["rope_parameters"])));
   }
   if (old_form) return &object["rope_scaling"];
   return new_form ? &object["rope_parameters"] : nullptr;
@@ -92,7 +92,7 @@ void ReadScaling(const json& dict, RopeFields* rope, ConfigFields* fields) {
     return;
   }
   fields->Refuse(
-      fmt::format("{} {} of rope is not built: default, linear, llama3 are", name, named.dump()));
+      fmt::format("{} {} of rope is not built: default, linear, llama3 are", name, Shown(named)));
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ RopeFields ReadRope(Family family, const json& object, ConfigFields* fields) {
     if (rope.percent > 1) fields->Fault("partial_rotary_factor", "is above 1");
   } else if (dict != nullptr && dict->value("partial_rotary_factor", json(1.0)) != json(1.0)) {
     fields->Refuse(fmt::format("partial_rotary_factor {} is not what {} computes",
-                               dict->at("partial_rotary_factor").dump(), ModelType(family)));
+                               Shown(dict->at("partial_rotary_factor")), ModelType(family)));
   }
   if (dict != nullptr) ReadScaling(*dict, &rope, fields);
   return rope;

@@ -25,6 +25,7 @@ constexpr size_t kMaxIndexBytes = size_t{64} << 20;
 StatusOr<std::string> ReadIfThere(const std::string& path, const base::FileOpener& open) {
   StatusOr<std::string> text = ReadSmallFile(path, kMaxIndexBytes, open);
   if (absl::IsNotFound(text.status())) return std::string();
+  if (text.ok() && text->empty()) return base::InvalidArgument("{} is empty", path);
   return text;
 }
 

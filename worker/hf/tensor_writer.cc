@@ -59,7 +59,8 @@ Status TensorWriter::WriteRows(const HfTensor& tensor, const Rows& run, TensorSt
     const int64_t count = std::min(at_once, run.count - done);
     const int64_t bytes = count * columns * element;
     std::byte* const out = Room(&written_, bytes);
-    RETURN_IF_ERROR(ReadBox(run.parameter, run.first + done, count, 0, columns, tensor.gain, out));
+    RETURN_IF_ERROR(
+        ReadBox({run.parameter, run.first + done, count}, 0, columns, tensor.gain, out));
     RETURN_IF_ERROR(Append({out, static_cast<size_t>(bytes)}, stream));
   }
   return OkStatus();
@@ -81,7 +82,7 @@ Status TensorWriter::WriteTransposed(const HfTensor& tensor, TensorStream* strea
     const int64_t bytes = outputs * (end - begin) * element;
     std::byte* out = Room(&written_, bytes);
     for (const Rows& run : tensor.rows) {
-      RETURN_IF_ERROR(ReadBox(run.parameter, run.first, run.count, begin, end, false, out));
+      RETURN_IF_ERROR(ReadBox(run, begin, end, false, out));
       out += run.count * (end - begin) * element;
     }
     std::byte* const turned = Room(&turned_, bytes);
@@ -91,14 +92,15 @@ Status TensorWriter::WriteTransposed(const HfTensor& tensor, TensorStream* strea
   return OkStatus();
 }
 
-Status TensorWriter::ReadBox(const std::string& parameter, int64_t first, int64_t count,
-                             int64_t begin, int64_t end, bool gain, std::byte* out) {
+Status TensorWriter::ReadBox(const Rows& rows, int64_t begin, int64_t end, bool gain,
+                             std::byte* out) {
   ASSIGN_OR_RETURN(const checkpoint::TensorEntry* entry,
-                   args_.weights->Find(parameter, args_.parameters->at(parameter)));
+                   args_.weights->Find(rows.parameter, args_.parameters->at(rows.parameter)));
   const bool matrix = entry->shape.size() == 2;
-  const checkpoint::Box box = matrix ? checkpoint::Box{{first, begin}, {count, end - begin}}
-                                     : checkpoint::Box{{first}, {count}};
-  const int64_t elements = count * (end - begin);
+  const checkpoint::Box box = matrix
+                                  ? checkpoint::Box{{rows.first, begin}, {rows.count, end - begin}}
+                                  : checkpoint::Box{{rows.first}, {rows.count}};
+  const int64_t elements = rows.count * (end - begin);
   const bool add_one = gain && args_.one_plus;
   if (entry->dtype == args_.dtype && !add_one) return args_.weights->Read(*entry, box, out);
   std::byte* const stored = Room(&stored_, elements * checkpoint::ElementSize(entry->dtype));

@@ -37,9 +37,8 @@ class TensorWriter {
   Status WriteRows(const HfTensor& tensor, const Rows& run, TensorStream* stream);
   Status WriteZeros(int64_t count, TensorStream* stream);
   Status WriteTransposed(const HfTensor& tensor, TensorStream* stream);
-  // Reads rows [first, first + count) of a parameter, columns [begin, end), in the file's type.
-  Status ReadBox(const std::string& parameter, int64_t first, int64_t count, int64_t begin,
-                 int64_t end, bool gain, std::byte* out);
+  // Reads rows of a parameter, columns [begin, end), in the file's type.
+  Status ReadBox(const Rows& rows, int64_t begin, int64_t end, bool gain, std::byte* out);
   Status Append(std::span<const std::byte> bytes, TensorStream* stream);
 
   const Args args_;

@@ -244,7 +244,11 @@ StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args) {
 }
 
 Status LoadHfWeights(const LoadStateArgs& args) {
-  ASSIGN_OR_RETURN(const hf::ModelFiles files, hf::ModelFiles::Open(args.directory, args.open));
+  const StatusOr<hf::ModelFiles> opened = hf::ModelFiles::Open(args.directory, args.open);
+  const Status& found = opened.status();
+  RETURN_IF_ERROR(OfStorage(found, absl::IsNotFound(found) || absl::IsInvalidArgument(found) ||
+                                       absl::IsFailedPrecondition(found)));
+  const hf::ModelFiles& files = *opened;
   const std::vector<std::string> differences =
       hf::ModelDifferences(*files.config().model, args.job->model());
   if (!differences.empty()) {
@@ -263,8 +267,10 @@ Status LoadHfWeights(const LoadStateArgs& args) {
       staging->Write(to, from, bytes);
     };
   }
-  RETURN_IF_ERROR(hf::LoadSlices(
-      {.files = &files, .slices = std::move(slices), .put = put, .progress = args.progress}));
+  const Status loaded = hf::LoadSlices(
+      {.files = &files, .slices = std::move(slices), .put = put, .progress = args.progress});
+  RETURN_IF_ERROR(
+      OfStorage(loaded, absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded)));
   log::Info("begins with the weights of a Hugging Face model", {{"folder", args.directory}});
   for (const std::string& note : files.notes())
     log::Warn("of the Hugging Face model", {{"what", note}});

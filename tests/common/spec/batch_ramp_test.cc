@@ -111,14 +111,18 @@ TEST(BatchRampTest, FaultsSayWhatIsWrong) {
 }
 
 TEST(BatchRampTest, TheSizeOfAStepFollowsFromWhatIsConsumedBehindIt) {
-  const BatchRamp ramp = *BatchRamp::Parse({.text = "4,4,8", .global_batch = 8, .seq_length = 1});
-  int64_t consumed = 0;
-  for (int step = 0; step < 20; ++step) {
-    const int64_t batch = ramp.BatchOf(consumed);
-    consumed += batch;
-    EXPECT_EQ(ramp.BatchBefore(consumed), batch) << step;
+  // Sizes that fall too: at 12 samples of the second a step of 8 could have ended as well.
+  for (const auto& [text, last] :
+       {std::pair("4,4,8", 8), {"0:8 8:4", 4}, {"0:8 10:4", 4}, {"0:8 1:16 20:2", 2}}) {
+    const BatchRamp ramp = *BatchRamp::Parse({.text = text, .global_batch = last, .seq_length = 1});
+    int64_t consumed = 0;
+    for (int step = 0; step < 20; ++step) {
+      const int64_t batch = ramp.BatchOf(consumed);
+      consumed += batch;
+      EXPECT_EQ(ramp.BatchBefore(consumed), batch) << text << " step " << step;
+    }
+    EXPECT_EQ(ramp.BatchBefore(3), last) << "no step ends there";
   }
-  EXPECT_EQ(ramp.BatchBefore(3), 8) << "no step ends there";
   EXPECT_EQ(BatchRamp::Constant(16).BatchBefore(160), 16);
 }
 

@@ -15,8 +15,8 @@
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/checkpoint/format/pin.h"
-#include "worker/checkpoint/format/saved_tokenizer.h"
 #include "worker/checkpoint/inspect/diff.h"
+#include "worker/checkpoint/inspect/saved_tokenizer.h"
 
 namespace mt::checkpoint {
 namespace {

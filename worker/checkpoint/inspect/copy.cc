@@ -16,7 +16,7 @@
 #include "worker/checkpoint/format/evaluation.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/label.h"
-#include "worker/checkpoint/format/saved_tokenizer.h"
+#include "worker/checkpoint/inspect/saved_tokenizer.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -159,7 +159,8 @@ StatusOr<std::string> CopyCheckpoint(const CopyArgs& args) {
     return absl::AlreadyExistsError(
         temporary + " is there: another copy is under way, or was interrupted; then remove it");
   }
-  Status copied = Copying(args, temporary).Run();
+  Status copied = CopyTokenizer(args);
+  if (copied.ok()) copied = Copying(args, temporary).Run();
   // A run may have taken the directory over meanwhile.
   if (copied.ok()) copied = CheckDestination(args.to, args.from.id, folder);
   if (copied.ok()) {
@@ -171,7 +172,6 @@ StatusOr<std::string> CopyCheckpoint(const CopyArgs& args) {
     return copied;
   }
   RETURN_IF_ERROR(base::SyncDir(args.to));
-  RETURN_IF_ERROR(CopyTokenizer(args));
   const auto label = ReadLabel(folder);
   if (label.ok()) RETURN_IF_ERROR(WriteLabel(args.to, args.from.id, *label));
   return folder;

@@ -31,7 +31,7 @@ constexpr size_t kColumns = 79;
 constexpr std::chrono::milliseconds kLiveInterval{200};
 constexpr std::chrono::seconds kPlainInterval{30};
 
-double SecondsSince(Clock::time_point begin) {
+double SecondsFrom(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -48,7 +48,7 @@ class ProgressLine {
     if (now - shown_ < (live_ ? Clock::duration(kLiveInterval) : Clock::duration(kPlainInterval)))
       return;
     shown_ = now;
-    const std::string text = ProgressText(task_, done, all, SecondsSince(begin_), kColumns);
+    const std::string text = ProgressText(task_, done, all, SecondsFrom(begin_), kColumns);
     std::fprintf(stderr, live_ ? "\r%s\x1b[K" : "%s\n", text.c_str());
     std::fflush(stderr);
     written_ = live_;
@@ -94,7 +94,7 @@ class EvalSession {
     }
     RETURN_IF_ERROR(MakeModel());
     RETURN_IF_ERROR(LoadWeights(directory, saved_, model_->weights()));
-    load_seconds_ = SecondsSince(begin);
+    load_seconds_ = SecondsFrom(begin);
     return OkStatus();
   }
 
@@ -102,7 +102,7 @@ class EvalSession {
     const auto begin = Clock::now();
     Status scored;
     for (size_t i = 0; i < windowed_.size() && scored.ok(); ++i) scored = ScoreTask(i);
-    seconds_ = SecondsSince(begin);
+    seconds_ = SecondsFrom(begin);
     if (!scored.ok() && !absl::IsCancelled(scored)) return scored;
     Write(/*complete=*/scored.ok());
     if (std::ferror(args_.out) != 0) return base::DataLoss("write scores");

@@ -17,9 +17,9 @@ struct ChoiceScore {
   bool greedy = true;  // every token is
 };
 
-class Run {
+class TaskRun {
  public:
-  explicit Run(const RunTaskArgs& args) : args_(args), scorer_(args.model) {}
+  explicit TaskRun(const RunTaskArgs& args) : args_(args), scorer_(args.model) {}
 
   StatusOr<TaskResult> Texts() {
     double log_likelihood = 0;
@@ -200,7 +200,7 @@ StatusOr<Task> WithWindows(Task task, int64_t positions) {
 }
 
 StatusOr<TaskResult> RunTask(const RunTaskArgs& args) {
-  Run run(args);
+  TaskRun run(args);
   switch (args.task->type) {
     case TaskType::kPerplexity:
       return run.Texts();

@@ -32,7 +32,10 @@ int64_t NewestStart(const base::Fd& folder) {
   int64_t newest = -1;
   const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listed = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (listed == nullptr) return newest;
+  if (listed == nullptr) {
+    if (copy >= 0) ::close(copy);
+    return newest;
+  }
   while (const dirent* entry = ::readdir(listed)) {
     if (const auto start = tensorboard::StartOfEventFile(entry->d_name))
       newest = std::max(newest, *start);

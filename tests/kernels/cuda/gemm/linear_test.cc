@@ -73,7 +73,8 @@ TEST_P(CudaLinearTest, WeightGradOverwritesAndAddsInF32) {
 }
 
 TEST_P(CudaLinearTest, ActivationFormsAreTheCpus) {
-  for (const ActKind kind : {ActKind::kGelu, ActKind::kSwiglu, ActKind::kRelu2, ActKind::kGeluErf}) {
+  for (const ActKind kind :
+       {ActKind::kGelu, ActKind::kSwiglu, ActKind::kRelu2, ActKind::kGeluErf}) {
     for (const Mnk& z : {Mnk{256, 384, 96}, Mnk{2048, 3072, 768}, Mnk{33, 101, 67}}) {
       if (z.tokens > 1000 && kind != ActKind::kGelu) continue;
       const std::string what = Text(z) + " kind " + std::to_string(static_cast<int>(kind));
