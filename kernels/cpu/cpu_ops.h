@@ -79,6 +79,7 @@ class CpuAttention final : public AttentionOps {
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
   int64_t DecodeWorkspaceBytes(const AttentionDecodeArgs& args) const override;
   void Decode(Stream& stream, const AttentionDecodeArgs& args) const override;
+  void StoreKeys(Stream& stream, const AttentionDecodeArgs& args) const override;
 
  private:
   ThreadPool* const pool_;

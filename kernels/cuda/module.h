@@ -14,7 +14,7 @@ namespace mt::kernels::cuda {
 // Identifies what a program and a module were compiled from: the op contracts and this compiler's
 // class layout. A module of another version is refused, never called. Raise it with every change to
 // kernels/ops or kernels/core that changes a class or a struct.
-#define MT_CUDA_MODULE_VERSION "mt_cuda 11, " __VERSION__
+#define MT_CUDA_MODULE_VERSION "mt_cuda 12, " __VERSION__
 
 struct CudaConfig {
   int device = 0;  // ordinal among the devices this process sees

@@ -34,10 +34,14 @@ void FillAlibiSlopes(int64_t heads, int64_t first_head, const Tensor& slopes) {
 }
 
 int64_t AttentionOps::DecodeWorkspaceBytes(const AttentionDecodeArgs& /*args*/) const {
-  throw DeviceError("this device does not decode: attention over a cache is built for the CPU");
+  throw DeviceError("this device does not decode: attention over a cache is not built for it");
 }
 
 void AttentionOps::Decode(Stream& /*stream*/, const AttentionDecodeArgs& args) const {
+  (void)DecodeWorkspaceBytes(args);
+}
+
+void AttentionOps::StoreKeys(Stream& /*stream*/, const AttentionDecodeArgs& args) const {
   (void)DecodeWorkspaceBytes(args);
 }
 

@@ -102,8 +102,9 @@ struct AttentionDecodeArgs {
   Tensor qkv;        // [T, (a + 2g) d]: of a row all q, all k, all v heads, as RopeOps leaves them
   Tensor sequences;  // i32 [T], in [0, c)
   Tensor positions;  // i32 [T], in [0, n): keys at this and lower positions are seen
-  Tensor k_cache, v_cache;  // [c, g, n, d]; written at the rows' positions
-  Tensor o;                 // [T, a d], written
+  bool one_row_each = false;  // no two rows are of one sequence, which a GPU makes use of
+  Tensor k_cache, v_cache;    // [c, g, n, d]; written at the rows' positions
+  Tensor o;                   // [T, a d], written
   Workspace workspace;
 };
 
@@ -121,10 +122,14 @@ class AttentionOps {
   virtual int64_t Plan(const AttentionGradArgs& args) = 0;
   virtual void Grad(Stream& stream, const AttentionGradArgs& args) const = 0;
 
-  // Decoding, which only the CPU backend has, in f32 and f64; the default body throws DeviceError.
-  // A row's result does not depend on the other rows of a call, to the bit.
+  // Decoding, in the types that the backend computes in, for heads of up to 256 on a GPU; the
+  // default body throws DeviceError. A row's result does not depend on the other rows of a call, to
+  // the bit, but it does on n. On a GPU sequences and positions are not checked.
   virtual int64_t DecodeWorkspaceBytes(const AttentionDecodeArgs& args) const;
   virtual void Decode(Stream& stream, const AttentionDecodeArgs& args) const;
+  // The part of Decode that stores the rows' keys and values, alone: of prompts whose attention
+  // Forward computes. Reads no slopes and needs no workspace.
+  virtual void StoreKeys(Stream& stream, const AttentionDecodeArgs& args) const;
 };
 
 }  // namespace mt::kernels

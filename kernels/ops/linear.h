@@ -21,7 +21,7 @@
 namespace mt::kernels {
 
 // Rows of x that ForwardFewRows takes.
-inline constexpr int64_t kMaxFewRows = 8;
+inline constexpr int64_t kMaxFewRows = 32;
 
 // y = x w^T + bias.
 struct LinearForwardArgs {
@@ -101,9 +101,9 @@ class LinearOps {
   virtual int64_t Plan(const LinearWeightGradArgs&) { return 0; }
 
   virtual void Forward(Stream& stream, const LinearForwardArgs& args) const = 0;
-  // Forward of few rows, as decoding has them: x of 1 to kMaxFewRows rows. On the CPU, in f32 and
-  // f64, w is read once at the memory's pace, and a row's result does not depend on the other rows
-  // of a call, to the bit; sums have another order than Forward's. Default: Forward.
+  // Forward of few rows, as decoding has them: x of 1 to kMaxFewRows rows. w is read once at the
+  // memory's pace, and a row's result does not depend on the other rows of a call, to the bit; sums
+  // have another order than Forward's. Needs no plan and no workspace. Default: Forward.
   virtual void ForwardFewRows(Stream& stream, const LinearForwardArgs& args) const {
     Forward(stream, args);
   }

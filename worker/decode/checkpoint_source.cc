@@ -43,6 +43,45 @@ StatusOr<std::shared_ptr<const JobSpec>> JobOf(const checkpoint::Manifest& manif
       base::Message(read));
 }
 
+// All of a parameter, to its place.
+checkpoint::SliceToLoad SliceOf(const std::string& parameter, const kernels::Tensor& to) {
+  std::vector<int64_t> shape;
+  shape.reserve(static_cast<size_t>(to.shape.rank()));
+  for (int d = 0; d < to.shape.rank(); ++d) shape.push_back(to.shape[d]);
+  return {.key = "weights/" + parameter,
+          .dtype = to.dtype,
+          .global_shape = shape,
+          .offset = std::vector<int64_t>(shape.size()),
+          .shape = shape,
+          .data = to.data};
+}
+
+Status Load(const LoadWeightsArgs& args, std::vector<checkpoint::SliceToLoad> slices) {
+  return checkpoint::LoadTensors({.directory = args.directory,
+                                  .id = {args.saved->manifest.step, args.saved->manifest.epoch},
+                                  .manifest = &args.saved->manifest,
+                                  .slices = std::move(slices),
+                                  .open = args.open});
+}
+
+// Rounds and brings values to a weight, in pieces. Returns when they are there.
+void PutRounded(const LoadWeightsArgs& args, const std::vector<float>& values,
+                const kernels::Tensor& to) {
+  constexpr int64_t kPiece = int64_t{4} << 20;  // elements
+  kernels::Device& device = args.backend->device();
+  const auto count = std::ssize(values);
+  const auto piece = device.Allocate(std::min(kPiece, count) * int64_t{sizeof(float)},
+                                     kernels::MemoryKind::kDevice);
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t n = std::min(kPiece, count - at);
+    const kernels::Tensor from{piece->data(), kernels::DType::kF32, {n}};
+    device.Copy(*args.stream, from.data, values.data() + at, from.Bytes());
+    const kernels::Tensor part{static_cast<char*>(to.data) + at * SizeOf(to.dtype), to.dtype, {n}};
+    args.backend->vector().Cast(*args.stream, part, from);
+  }
+  args.stream->Synchronize();
+}
+
 }  // namespace
 
 StatusOr<CheckpointChoice> ChooseCheckpoint(const std::string& path, std::optional<int64_t> step,
@@ -87,26 +126,25 @@ StatusOr<SavedModel> ReadSavedModel(const std::string& directory, const Checkpoi
   return saved;
 }
 
-Status LoadWeights(const std::string& directory, const SavedModel& saved,
-                   const DecodeWeights& weights, const base::FileOpener& open) {
+Status LoadWeights(const LoadWeightsArgs& args) {
+  const DecodeWeights& weights = *args.weights;
+  const bool on_host = args.backend->device().kind() == kernels::DeviceKind::kCpu;
   std::vector<checkpoint::SliceToLoad> slices;
+  std::vector<float> wide;
   for (const params::ParamSpec& spec : weights.registry().params()) {
     const kernels::Tensor to = weights.Weight(spec.name);
-    std::vector<int64_t> shape;
-    shape.reserve(static_cast<size_t>(to.shape.rank()));
-    for (int d = 0; d < to.shape.rank(); ++d) shape.push_back(to.shape[d]);
-    slices.push_back({.key = "weights/" + spec.name,
-                      .dtype = to.dtype,
-                      .global_shape = shape,
-                      .offset = std::vector<int64_t>(shape.size()),
-                      .shape = shape,
-                      .data = to.data});
+    checkpoint::SliceToLoad slice = SliceOf(spec.name, to);
+    if (on_host && SizeOf(to.dtype) > 2) {
+      slices.push_back(std::move(slice));
+      continue;
+    }
+    wide.resize(static_cast<size_t>(to.NumElements()));
+    slice.dtype = kernels::DType::kF32;
+    slice.data = wide.data();
+    RETURN_IF_ERROR(Load(args, {std::move(slice)}));
+    PutRounded(args, wide, to);
   }
-  return checkpoint::LoadTensors({.directory = directory,
-                                  .id = {saved.manifest.step, saved.manifest.epoch},
-                                  .manifest = &saved.manifest,
-                                  .slices = std::move(slices),
-                                  .open = open});
+  return slices.empty() ? OkStatus() : Load(args, std::move(slices));
 }
 
 }  // namespace mt::decode

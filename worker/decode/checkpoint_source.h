@@ -10,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "common/base/status.h"
+#include "kernels/ops/backend.h"
 #include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/decode/decode_weights.h"
@@ -49,8 +50,16 @@ struct SavedModel {
 StatusOr<SavedModel> ReadSavedModel(const std::string& directory,
                                     const checkpoint::CheckpointId& id);
 
-// Fills in all weights. Errors: checkpoint::LoadTensors's.
-Status LoadWeights(const std::string& directory, const SavedModel& saved,
-                   const DecodeWeights& weights, const base::FileOpener& open = {});
+// Fills in all weights, rounded to their type; on a GPU and in 16 bits one after the other, each
+// through host memory in fp32. Errors: checkpoint::LoadTensors's.
+struct LoadWeightsArgs {
+  std::string directory;
+  const SavedModel* saved = nullptr;
+  const DecodeWeights* weights = nullptr;
+  kernels::Backend* backend = nullptr;  // of their memory
+  kernels::Stream* stream = nullptr;
+  base::FileOpener open{};
+};
+Status LoadWeights(const LoadWeightsArgs& args);
 
 }  // namespace mt::decode

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "common/base/check.h"
+#include "worker/model/pass.h"
 
 namespace mt::decode {
 
@@ -18,6 +19,9 @@ using kernels::Partials;
 using kernels::Tensor;
 
 namespace {
+
+static_assert(DecodeModel::kMaxRows * int64_t{sizeof(int32_t)} % memory::kAlignBytes == 0,
+              "what an arena gives one after the other is one piece");
 
 Tensor FirstRows(const Tensor& all, int64_t count) {
   if (!all) return {};
@@ -29,11 +33,9 @@ Tensor FirstRows(const Tensor& all, int64_t count) {
 }  // namespace
 
 StatusOr<std::unique_ptr<DecodeModel>> DecodeModel::Make(const Args& args) {
-  CHECK(args.backend->device().kind() == kernels::DeviceKind::kCpu);
-  CHECK(args.config.dtype == DType::kF32 || args.config.dtype == DType::kF64);
   auto made = std::unique_ptr<DecodeModel>(new DecodeModel(args));
   memory::MemoryPlan plan;
-  made->Plan(&plan);
+  RETURN_IF_ERROR(made->Plan(&plan));
   ASSIGN_OR_RETURN(made->memory_,
                    memory::Memory::Allocate(args.backend->device(), plan, args.memory_limit_bytes));
   made->Bind();
@@ -47,9 +49,13 @@ DecodeModel::DecodeModel(const Args& args)
       layers_(static_cast<size_t>(args.config.layers)) {
   CHECK_GT(args.sequences, 0);
   CHECK_GT(args.logit_rows, 0);
+  CHECK(args.max_rows > 0 && args.max_rows % kMaxRows == 0);
 }
 
-void DecodeModel::Plan(memory::MemoryPlan* plan) {
+Status DecodeModel::Plan(memory::MemoryPlan* plan) {
+  const model::GptConfig& c = args_.config;
+  if (!on_host() && c.dtype == DType::kF64)
+    return base::FailedPrecondition("fp64 is decoded on a CPU, not on a GPU");
   weights_.Plan(plan);
   tables_.Plan(plan);
   auto arena = memory::StackArena::Measuring();
@@ -58,11 +64,45 @@ void DecodeModel::Plan(memory::MemoryPlan* plan) {
   auto caches = memory::StackArena::Measuring();
   TakeCaches(&caches);
   caches_block_ = plan->Reserve(memory::Kind::kActivations, caches.peak_bytes());
-  workspace_block_ = plan->Reserve(memory::Kind::kWorkspace, WorkspaceBytes());
+  try {
+    workspace_block_ = plan->Reserve(memory::Kind::kWorkspace, WorkspaceBytes());
+  } catch (const kernels::DeviceError& error) {
+    return base::FailedPrecondition("{}", error.what());
+  }
+  const int64_t logits =
+      on_host() ? 0 : args_.logit_rows * c.vocab * SizeOf(kernels::AccumulatorOf(c.dtype));
+  pinned_block_ = plan->Reserve(memory::Kind::kPinned, RowNumberBytes() + logits);
+  return OkStatus();
 }
 
+// Tokens, sequences and positions.
+int64_t DecodeModel::RowNumberBytes() const { return 3 * args_.max_rows * SizeOf(DType::kI32); }
+
 int64_t DecodeModel::WorkspaceBytes() const {
-  return args_.backend->attention().DecodeWorkspaceBytes(AttentionArgs(layers_[0], buffers_));
+  const model::GptConfig& c = args_.config;
+  int64_t bytes =
+      args_.backend->attention().DecodeWorkspaceBytes(AttentionArgs(layers_[0], buffers_));
+  // Few rows need no plan.
+  const auto plan = [&](const Tensor& x, const Tensor& y, bool bias) {
+    const int64_t outputs = y.shape[1], inputs = x.shape[1];
+    const kernels::LinearForwardArgs product = {
+        .x = x,
+        .w = model::Placeholder(c.dtype, {outputs, inputs}),
+        .bias = bias ? model::Placeholder(c.dtype, {outputs}) : Tensor{},
+        .y = y};
+    bytes = std::max(bytes, args_.backend->linear().Plan(product));
+  };
+  for (const int64_t count : {kMaxRows, args_.max_rows}) {
+    const Buffers b = First(count);
+    plan(b.y, b.qkv, c.qkv_bias);
+    plan(b.o, b.partial, false);
+    plan(b.y, b.pre, c.bias);
+    plan(b.act, b.partial, false);
+  }
+  if (args_.logit_rows > kernels::kMaxFewRows) plan(buffers_.head_rows, buffers_.logits, false);
+  if (args_.max_rows > kMaxRows && !on_host())
+    bytes = std::max(bytes, args_.backend->attention().Plan(PromptArgs(buffers_)));
+  return bytes;
 }
 
 void DecodeModel::Bind() {
@@ -73,6 +113,17 @@ void DecodeModel::Bind() {
   memory::StackArena caches(memory_->Data(caches_block_), caches_block_.bytes);
   TakeCaches(&caches);
   workspace_ = {memory_->Data(workspace_block_), workspace_block_.bytes};
+  char* const pinned = static_cast<char*>(memory_->Data(pinned_block_));
+  host_rows_ = {pinned, DType::kI32, {3, args_.max_rows}};
+  if (!on_host()) {
+    host_logits_ = {pinned + RowNumberBytes(),
+                    kernels::AccumulatorOf(args_.config.dtype),
+                    {args_.logit_rows, args_.config.vocab}};
+  }
+  put_ = args_.backend->device().CreateEvent();
+  // One copy brings all three.
+  CHECK(static_cast<char*>(buffers_.positions.data) ==
+        static_cast<char*>(buffers_.tokens.data) + 2 * args_.max_rows * SizeOf(DType::kI32));
   word_ = weights_.Weight("embedding.word.weight");
   position_ = weights_.Weight("embedding.position.weight");
   final_gain_ = weights_.Weight("final_norm.weight");
@@ -102,18 +153,20 @@ void DecodeModel::Bind() {
 DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
   const model::GptConfig& c = args_.config;
   const DType accumulator = kernels::AccumulatorOf(c.dtype);
-  const auto rows = [&](int64_t columns) { return arena->Take(c.dtype, {kMaxRows, columns}); };
+  const int64_t most = args_.max_rows;
+  const auto rows = [&](int64_t columns) { return arena->Take(c.dtype, {most, columns}); };
   Buffers b;
   for (Tensor* const ints : {&b.tokens, &b.sequences, &b.positions})
-    *ints = arena->Take(DType::kI32, {kMaxRows});
+    *ints = arena->Take(DType::kI32, {most});
   for (Tensor* const hidden : {&b.residual, &b.y, &b.partial}) *hidden = rows(c.hidden);
-  b.rstd = arena->Take(accumulator, {kMaxRows});
-  if (c.norm == kernels::NormKind::kLayerNorm) b.mean = arena->Take(accumulator, {kMaxRows});
+  b.rstd = arena->Take(accumulator, {most});
+  if (c.norm == kernels::NormKind::kLayerNorm) b.mean = arena->Take(accumulator, {most});
   b.qkv = rows((c.heads + 2 * c.kv_heads) * c.head_dim);
   b.o = rows(c.heads * c.head_dim);
+  if (most > kMaxRows) b.lse = arena->Take(accumulator, {c.heads, most});
   if (c.qk_norm) {
     b.qk_input = rows((c.heads + c.kv_heads) * c.head_dim);
-    b.qk_rstd = arena->Take(accumulator, {kMaxRows, c.heads + c.kv_heads});
+    b.qk_rstd = arena->Take(accumulator, {most, c.heads + c.kv_heads});
   }
   b.pre = rows(kernels::PreColumns(c.activation, c.ffn));
   b.act = rows(c.ffn);
@@ -123,6 +176,7 @@ DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
   }
   b.head_rows = arena->Take(c.dtype, {args_.logit_rows, c.hidden});
   b.logits = arena->Take(c.dtype, {args_.logit_rows, c.vocab});
+  if (SizeOf(c.dtype) == 2) b.wide_logits = arena->Take(DType::kF32, {args_.logit_rows, c.vocab});
   return b;
 }
 
@@ -144,16 +198,41 @@ DecodeModel::Buffers DecodeModel::First(int64_t count) const {
   return b;
 }
 
+int64_t DecodeModel::PaddedRows(int64_t count) const {
+  if (on_host() || count <= kernels::kMaxFewRows) return count;
+  return count <= kMaxRows ? kMaxRows : args_.max_rows;
+}
+
+void DecodeModel::Put(std::span<const Row> rows, int64_t count) {
+  put_->Synchronize();  // the copy before
+  auto* const tokens = host_rows_.Data<int32_t>();
+  const auto most = static_cast<size_t>(args_.max_rows);
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const Row& row = rows[std::min(i, rows.size() - 1)];
+    CHECK(row.token >= 0 && row.token < args_.config.vocab) << "token " << row.token;
+    CHECK(row.sequence >= 0 && row.sequence < args_.sequences) << "sequence " << row.sequence;
+    CHECK(row.position >= 0 && row.position < args_.config.seq) << "position " << row.position;
+    tokens[i] = row.token;
+    tokens[most + i] = row.sequence;
+    tokens[2 * most + i] = row.position;
+  }
+  args_.backend->device().Copy(*args_.stream, buffers_.tokens.data, host_rows_.data,
+                               host_rows_.Bytes());
+  put_->Record(*args_.stream);
+}
+
 void DecodeModel::Forward(std::span<const Row> rows) {
   const auto count = static_cast<int64_t>(rows.size());
-  CHECK(count > 0 && count <= kMaxRows) << count << " rows";
+  CHECK(count > 0 && count <= args_.max_rows) << count << " rows";
+  long_prompt_ = IsLongPrompt(rows);
+  one_row_each_ = false;
+  rows_ = count;
+  Put(rows, PaddedRows(count));
+  Compute(PaddedRows(count));
+}
+
+void DecodeModel::Compute(int64_t count) {
   const Buffers b = First(count);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    CHECK(rows[i].token >= 0 && rows[i].token < args_.config.vocab) << "token " << rows[i].token;
-    b.tokens.Data<int32_t>()[i] = rows[i].token;
-    b.sequences.Data<int32_t>()[i] = rows[i].sequence;
-    b.positions.Data<int32_t>()[i] = rows[i].position;
-  }
   args_.backend->embedding().Gather(*args_.stream,
                                     {.tokens = b.tokens, .table = word_, .out = b.partial});
   Open open{.partials = Partials(b.partial), .positions = position_, .first = true};
@@ -173,22 +252,80 @@ void DecodeModel::Forward(std::span<const Row> rows) {
     open = {.partials = Partials(b.partial), .bias = layer.down_bias};
   }
   Norm(b, open, final_gain_, final_shift_);
-  rows_ = count;
+}
+
+void DecodeModel::Head(const Tensor& x, int64_t count) {
+  Product(x, head_, {}, buffers_.logits.Rows(0, x.shape[0]));
+  Tensor logits = buffers_.logits.Rows(0, count);
+  if (buffers_.wide_logits) {
+    const Tensor wide = buffers_.wide_logits.Rows(0, count);
+    args_.backend->vector().Cast(*args_.stream, wide, logits);
+    logits = wide;
+  }
+  if (on_host()) return;
+  args_.backend->device().Copy(*args_.stream, host_logits_.data, logits.data, logits.Bytes());
+}
+
+Tensor DecodeModel::HostLogits(int64_t count) {
+  if (on_host())
+    return (buffers_.wide_logits ? buffers_.wide_logits : buffers_.logits).Rows(0, count);
+  args_.stream->Synchronize();
+  return host_logits_.Rows(0, count);
 }
 
 Tensor DecodeModel::Logits(std::span<const int> rows) {
   const auto count = static_cast<int64_t>(rows.size());
   CHECK(count > 0 && count <= args_.logit_rows) << count << " rows";
-  const Tensor x = buffers_.head_rows.Rows(0, count);
+  bool follow = true;  // each other
   for (int64_t i = 0; i < count; ++i) {
     const int row = rows[static_cast<size_t>(i)];
     CHECK(row >= 0 && row < rows_) << "row " << row << " of " << rows_;
-    const Tensor from = buffers_.y.Rows(row, 1);
-    std::memcpy(x.Rows(i, 1).data, from.data, static_cast<size_t>(from.Bytes()));
+    follow = follow && row == rows[0] + i;
   }
-  const Tensor logits = buffers_.logits.Rows(0, count);
-  Product(x, head_, {}, logits);
-  return logits;
+  // On a GPU a product of many rows has one shape, what else lies there with it.
+  const bool padded = !on_host() && count > kernels::kMaxFewRows;
+  if (follow && !padded) {
+    Head(buffers_.y.Rows(rows[0], count), count);
+    return HostLogits(count);
+  }
+  const int64_t at_once = follow ? count : 1;
+  for (int64_t i = 0; i < count; i += at_once) {
+    const Tensor from = buffers_.y.Rows(rows[static_cast<size_t>(i)], at_once);
+    args_.backend->device().Copy(*args_.stream, buffers_.head_rows.Rows(i, at_once).data, from.data,
+                                 from.Bytes());
+  }
+  Head(padded ? buffers_.head_rows : buffers_.head_rows.Rows(0, count), count);
+  return HostLogits(count);
+}
+
+Tensor DecodeModel::Step(std::span<const Row> rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  CHECK(count > 0 && count <= kernels::kMaxFewRows && count <= args_.logit_rows)
+      << count << " rows";
+  Put(rows, count);
+  rows_ = count;
+  long_prompt_ = false;
+  one_row_each_ = true;
+  std::set<int32_t> sequences;
+  for (const Row& row : rows) sequences.insert(row.sequence);
+  CHECK_EQ(std::ssize(sequences), count);
+  const auto enqueue = [&] {
+    Compute(count);
+    Head(buffers_.y.Rows(0, count), count);
+  };
+  Recorded& step = steps_[static_cast<size_t>(count)];
+  // The first one loads kernels, which a recording must not.
+  if (++step.runs > 1 && !step.recording && !step.refused && !on_host()) {
+    std::string why_not;
+    step.recording = args_.backend->device().Record(*args_.stream, enqueue, &why_not);
+    step.refused = step.recording == nullptr;
+  }
+  if (step.recording) {
+    step.recording->Launch(*args_.stream);
+  } else {
+    enqueue();
+  }
+  return HostLogits(count);
 }
 
 void DecodeModel::CopySequence(int64_t from, int64_t to, int64_t positions) {
@@ -196,13 +333,15 @@ void DecodeModel::CopySequence(int64_t from, int64_t to, int64_t positions) {
   CHECK(from >= 0 && from < args_.sequences && to >= 0 && to < args_.sequences);
   CHECK(positions >= 0 && positions <= c.seq);
   const int64_t head = c.seq * c.head_dim * SizeOf(c.dtype);
-  const auto used = static_cast<size_t>(positions * c.head_dim * SizeOf(c.dtype));
+  // Of a device one copy of all heads is faster than one of each.
+  const int64_t copies = on_host() ? c.kv_heads : 1;
+  const int64_t bytes = on_host() ? positions * c.head_dim * SizeOf(c.dtype) : c.kv_heads * head;
   for (const Layer& layer : layers_) {
     for (const Tensor& cache : {layer.k_cache, layer.v_cache}) {
       char* const data = static_cast<char*>(cache.data);
-      for (int64_t g = 0; g < c.kv_heads; ++g) {
-        std::memcpy(data + (to * c.kv_heads + g) * head, data + (from * c.kv_heads + g) * head,
-                    used);
+      for (int64_t g = 0; g < copies; ++g) {
+        args_.backend->device().Copy(*args_.stream, data + (to * c.kv_heads + g) * head,
+                                     data + (from * c.kv_heads + g) * head, bytes);
       }
     }
   }
@@ -212,7 +351,7 @@ void DecodeModel::Norm(const Buffers& rows, const Open& open, const Tensor& gain
                        const Tensor& shift) const {
   Tensor bias = open.bias;
   if (open.other_bias) {
-    std::memcpy(rows.bias_sum.data, bias.data, static_cast<size_t>(bias.Bytes()));
+    args_.backend->device().Copy(*args_.stream, rows.bias_sum.data, bias.data, bias.Bytes());
     args_.backend->vector().AddTo(*args_.stream, rows.bias_sum, open.other_bias);
     bias = rows.bias_sum;
   }
@@ -246,9 +385,47 @@ kernels::AttentionDecodeArgs DecodeModel::AttentionArgs(const Layer& layer,
           .qkv = rows.qkv,
           .sequences = rows.sequences,
           .positions = rows.positions,
+          .one_row_each = one_row_each_,
           .k_cache = layer.k_cache,
           .v_cache = layer.v_cache,
           .o = rows.o,
+          .workspace = workspace_};
+}
+
+bool DecodeModel::IsLongPrompt(std::span<const Row> rows) const {
+  if (on_host() || std::ssize(rows) <= kMaxRows) return false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].sequence != rows[0].sequence || rows[i].position != static_cast<int64_t>(i))
+      return false;
+  }
+  return true;
+}
+
+// Rows behind the prompt's, which repeat its last token, are seen by none of the prompt's.
+kernels::AttentionForwardArgs DecodeModel::PromptArgs(const Buffers& rows) const {
+  const model::GptConfig& c = args_.config;
+  const int64_t width = rows.qkv.shape[1], s = rows.qkv.shape[0];
+  const auto heads = [&](const Tensor& all, int64_t first, int64_t row) {
+    return kernels::HeadView{
+        .data = static_cast<char*>(all.data) + first * c.head_dim * SizeOf(c.dtype),
+        .s_stride = row,
+        .b_stride = row,
+        .head_stride = c.head_dim};
+  };
+  return {.shape = {.dtype = c.dtype,
+                    .s = s,
+                    .b = 1,
+                    .a = c.heads,
+                    .g = c.kv_heads,
+                    .d = c.head_dim,
+                    .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim)),
+                    .window = c.window < s ? c.window : 0,
+                    .slopes = tables_.slopes()},
+          .q = heads(rows.qkv, 0, width),
+          .k = heads(rows.qkv, c.heads, width),
+          .v = heads(rows.qkv, c.heads + c.kv_heads, width),
+          .o = heads(rows.o, 0, rows.o.shape[1]),
+          .lse = {buffers_.lse.data, buffers_.lse.dtype, {1, c.heads, s}},
           .workspace = workspace_};
 }
 
@@ -269,7 +446,14 @@ void DecodeModel::Attend(const Layer& layer, const Buffers& rows, const Tensor& 
                                                  .input = rows.qk_input,
                                                  .rstd = rows.qk_rstd});
   }
-  args_.backend->attention().Decode(*args_.stream, AttentionArgs(layer, rows));
+  const kernels::AttentionOps& attention = args_.backend->attention();
+  if (long_prompt_) {
+    // Those that repeat the last one are computed as if they followed it: theirs are others.
+    attention.StoreKeys(*args_.stream, AttentionArgs(layer, First(rows_)));
+    attention.Forward(*args_.stream, PromptArgs(rows));
+  } else {
+    attention.Decode(*args_.stream, AttentionArgs(layer, rows));
+  }
   Product(rows.o, layer.out, {}, partial);
 }
 
@@ -283,7 +467,8 @@ void DecodeModel::FeedForward(const Layer& layer, const Buffers& rows,
 
 void DecodeModel::Product(const Tensor& x, const Tensor& w, const Tensor& bias,
                           const Tensor& y) const {
-  const kernels::LinearForwardArgs args = {.x = x, .w = w, .bias = bias, .y = y};
+  const kernels::LinearForwardArgs args = {
+      .x = x, .w = w, .bias = bias, .y = y, .workspace = workspace_};
   const kernels::LinearOps& linear = args_.backend->linear();
   if (x.shape[0] <= kernels::kMaxFewRows) {
     linear.ForwardFewRows(*args_.stream, args);

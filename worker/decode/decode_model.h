@@ -1,9 +1,11 @@
 // A GPT that answers what comes next: the forward of worker/model with keys and values of earlier
-// tokens kept in a cache, over the same ops and parameters, in fp32 or fp64, on the CPU backend. A
-// sequence's results do not depend on what other sequences are computed beside it, to the bit.
+// tokens kept in a cache, over the same ops and parameters, in any type that the backend computes
+// in. A sequence's results do not depend on what other sequences are computed beside it, to the
+// bit, where calls have up to kernels::kMaxFewRows rows.
 // Legend: R rows of a call, h hidden, V vocabulary, c sequences, n positions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,24 +31,27 @@ struct Row {
 // Used by one thread. Errors: misuse aborts (CHECK).
 class DecodeModel {
  public:
-  // Rows of one call.
+  // Rows of one call, unless Args say more.
   static constexpr int64_t kMaxRows = 128;
 
   struct Args {
     model::GptConfig config;                    // as DecodeConfig gives it; its seq is n
     int64_t sequences = 1;                      // c
+    int64_t max_rows = kMaxRows;                // of one call; a multiple of kMaxRows
     int64_t logit_rows = kernels::kMaxFewRows;  // of one call of Logits, at most
     int64_t memory_limit_bytes = 0;
-    kernels::Backend* backend = nullptr;  // the CPU's; this and the stream outlive the model
+    kernels::Backend* backend = nullptr;  // this and the stream outlive the model
     kernels::Stream* stream = nullptr;
   };
   // Allocates everything; weights are zero. kResourceExhausted: it does not fit the limit, by kind.
+  // kFailedPrecondition: the backend does not decode a model of this kind, or in this type.
   static StatusOr<std::unique_ptr<DecodeModel>> Make(const Args& args);
   DecodeModel(const DecodeModel&) = delete;
   DecodeModel& operator=(const DecodeModel&) = delete;
 
   const model::GptConfig& config() const { return args_.config; }
   int64_t sequences() const { return args_.sequences; }
+  int64_t max_rows() const { return args_.max_rows; }
   // To be loaded before the first Forward, constant afterwards.
   const DecodeWeights& weights() const { return weights_; }
 
@@ -56,8 +61,13 @@ class DecodeModel {
   // the weights at the memory's pace; more, a part of a prompt, are matrix products.
   void Forward(std::span<const Row> rows);
   // The logits [rows.size(), V] of up to args.logit_rows rows of the last Forward, by their numbers
-  // in it; more than kernels::kMaxFewRows are a matrix product. Valid until the next call.
+  // in it, in host memory, f32 or f64; more than kernels::kMaxFewRows are a matrix product. Waits
+  // for the device. Valid until the next call.
   kernels::Tensor Logits(std::span<const int> rows);
+  // Forward of one row of each of some sequences (CHECK), at most args.logit_rows and
+  // kernels::kMaxFewRows, and the logits of all of them. A device that has recordings launches the
+  // whole step as one.
+  kernels::Tensor Step(std::span<const Row> rows);
   // Makes the first `positions` positions of a sequence those of another one.
   void CopySequence(int64_t from, int64_t to, int64_t positions);
 
@@ -70,16 +80,18 @@ class DecodeModel {
     kernels::Tensor up, up_bias, down, down_bias;
     kernels::Tensor k_cache, v_cache;  // [c, g, n, d]
   };
-  // Of all rows of a call: [kMaxRows, ...], of which a call uses the first R.
+  // Of all rows of a call: [max_rows, ...], of which a call uses the first R.
   struct Buffers {
     kernels::Tensor tokens, sequences, positions;  // i32 [R]
     kernels::Tensor residual, y, partial, second;  // [R, h]; second: with a parallel residual
     kernels::Tensor mean, rstd;                    // accumulator type [R]
     kernels::Tensor qkv, o;                        // [R, (a + 2g) d], [R, a d]
+    kernels::Tensor lse;                           // accumulator type [a, R], of long prompts
     kernels::Tensor qk_input, qk_rstd;             // [R, (a + g) d], [R, a + g], with QK norm
     kernels::Tensor pre, act;                      // [R, up's outputs], [R, ffn]
     kernels::Tensor bias_sum;                      // [h], with a parallel residual
     kernels::Tensor head_rows, logits;             // [logit_rows, h], [logit_rows, V]
+    kernels::Tensor wide_logits;                   // f32 [logit_rows, V], of 16-bit ones
   };
   // A branch that is not yet added to the residual.
   struct Open {
@@ -90,15 +102,33 @@ class DecodeModel {
   };
 
   explicit DecodeModel(const Args& args);
-  void Plan(memory::MemoryPlan* plan);
+  Status Plan(memory::MemoryPlan* plan);
   void Bind();
   Buffers Take(memory::StackArena* arena) const;
   void TakeCaches(memory::StackArena* arena);
   int64_t WorkspaceBytes() const;
+  int64_t RowNumberBytes() const;
   kernels::AttentionDecodeArgs AttentionArgs(const Layer& layer, const Buffers& rows) const;
 
   // The buffers' first `count` rows.
   Buffers First(int64_t count) const;
+  // Brings the rows to the device, repeating the last one up to `count`.
+  void Put(std::span<const Row> rows, int64_t count);
+  // Enqueues the layers, over `count` rows that were put.
+  void Compute(int64_t count);
+  // Enqueues the head over rows x [.., h], and the copy of the logits of the first `count` to the
+  // host.
+  void Head(const kernels::Tensor& x, int64_t count);
+  // Of the last Head, once the device has made them.
+  kernels::Tensor HostLogits(int64_t count);
+  // The rows that a product is made of: on a GPU one shape for short prompts and one for long ones.
+  int64_t PaddedRows(int64_t count) const;
+  // Whether the rows are the beginning of one sequence, long enough to be computed as training
+  // computes a sequence.
+  bool IsLongPrompt(std::span<const Row> rows) const;
+  // Of `count` rows of `rows`.
+  kernels::AttentionForwardArgs PromptArgs(const Buffers& rows) const;
+  bool on_host() const { return args_.backend->device().kind() == kernels::DeviceKind::kCpu; }
   void Norm(const Buffers& rows, const Open& open, const kernels::Tensor& gain,
             const kernels::Tensor& shift) const;
   void Attend(const Layer& layer, const Buffers& rows, const kernels::Tensor& partial) const;
@@ -111,11 +141,23 @@ class DecodeModel {
   model::PositionTables tables_;
   std::vector<Layer> layers_;
   kernels::Tensor word_, position_, final_gain_, final_shift_, head_;
-  memory::Block buffers_block_, caches_block_, workspace_block_;
+  memory::Block buffers_block_, caches_block_, workspace_block_, pinned_block_;
   std::unique_ptr<memory::Memory> memory_;
   Buffers buffers_;
   kernels::Workspace workspace_;
-  int64_t rows_ = 0;  // of the last Forward
+  kernels::Tensor host_rows_;    // pinned, i32 [3, max_rows]: tokens, sequences, positions
+  kernels::Tensor host_logits_;  // pinned, [logit_rows, V], where the device is not the host
+  std::unique_ptr<kernels::Event> put_;  // behind the last copy of host_rows_
+  // Steps of so many rows: how often they ran, and their recording once there is one.
+  struct Recorded {
+    int runs = 0;
+    bool refused = false;
+    std::unique_ptr<kernels::Recording> recording;
+  };
+  std::array<Recorded, kernels::kMaxFewRows + 1> steps_;
+  int64_t rows_ = 0;           // of the last Forward
+  bool long_prompt_ = false;   // IsLongPrompt of it
+  bool one_row_each_ = false;  // AttentionDecodeArgs::one_row_each of it
 };
 
 }  // namespace mt::decode

@@ -14,10 +14,10 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/plain_text.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/decode/checkpoint_source.h"
 #include "worker/decode/generator.h"
+#include "worker/decode/reader_device.h"
 #include "worker/decode/saved_text.h"
 #include "worker/decode/text_printer.h"
 #include "worker/memory/memory.h"
@@ -59,7 +59,11 @@ class Session {
     ASSIGN_OR_RETURN(tokenizer_, TokenizerOf(saved_, args_.flags));
     RETURN_IF_ERROR(MakeRequest());
     RETURN_IF_ERROR(MakeModel());
-    RETURN_IF_ERROR(LoadWeights(directory, saved_, model_->weights()));
+    RETURN_IF_ERROR(LoadWeights({.directory = directory,
+                                 .saved = &saved_,
+                                 .weights = &model_->weights(),
+                                 .backend = device_.backend.get(),
+                                 .stream = device_.stream.get()}));
     load_seconds_ = SecondsSince(begin);
     return OkStatus();
   }
@@ -118,23 +122,22 @@ class Session {
 
   Status MakeModel() {
     model_.reset();
-    if (backend_ == nullptr) {
-      ASSIGN_OR_RETURN(backend_,
-                       kernels::cpu::MakeCpuBackend({.num_threads = args_.flags.threads}));
-      stream_ = backend_->device().CreateStream(kernels::StreamPriority::kLow);
+    if (device_.backend == nullptr) {
+      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags));
     }
     int64_t longest = 0;
     for (const auto& ids : request_.prompts) longest = std::max(longest, std::ssize(ids));
     const int64_t positions =
         std::min(saved_.config.max_positions, longest + std::max<int64_t>(request_.tokens, 1));
     const auto all = std::ssize(request_.prompts) * request_.samples;
-    ASSIGN_OR_RETURN(const int64_t available, memory::AvailableHostBytes());
+    ASSIGN_OR_RETURN(const int64_t available, memory::AvailableBytes(device_.backend->device()));
     auto made = DecodeModel::Make(
         {.config = DecodeConfig(saved_.config, PrecisionOf(saved_, args_.flags), positions),
          .sequences = std::min(all, kWave),
+         .max_rows = RowsAtOnce(args_.flags, longest),
          .memory_limit_bytes = available,
-         .backend = backend_.get(),
-         .stream = stream_.get()});
+         .backend = device_.backend.get(),
+         .stream = device_.stream.get()});
     if (absl::IsResourceExhausted(made.status())) {
       // What is advised there is for training.
       const std::string text(base::Message(made.status()));
@@ -189,8 +192,7 @@ class Session {
   SavedModel saved_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   GenerateRequest request_;
-  std::unique_ptr<kernels::Backend> backend_;
-  std::unique_ptr<kernels::Stream> stream_;
+  ReaderDevice device_;
   std::unique_ptr<DecodeModel> model_;
   double load_seconds_ = 0;
 };

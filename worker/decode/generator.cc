@@ -104,8 +104,8 @@ class Run {
 
   void ComputePrompt(Active* one) {
     const auto length = std::ssize(one->ids);
-    for (int64_t begin = 0; begin < length; begin += DecodeModel::kMaxRows) {
-      const int64_t count = std::min(DecodeModel::kMaxRows, length - begin);
+    for (int64_t begin = 0; begin < length; begin += model_->max_rows()) {
+      const int64_t count = std::min(model_->max_rows(), length - begin);
       rows_.clear();
       for (int64_t i = begin; i < begin + count; ++i) {
         rows_.push_back({.token = one->ids[static_cast<size_t>(i)],
@@ -115,7 +115,7 @@ class Run {
       model_->Forward(rows_);
       if (request_.log_probabilities) NoteProbabilities(one, begin, count);
     }
-    const auto last = static_cast<int>((length - 1) % DecodeModel::kMaxRows);
+    const auto last = static_cast<int>((length - 1) % model_->max_rows());
     prompt_logits_ = RowOf(model_->Logits({&last, 1}), 0, model_->config().vocab);
     report_.prompt_tokens += length;
   }
@@ -138,15 +138,12 @@ class Run {
     for (size_t begin = 0; begin < going.size(); begin += kMaxFewRows) {
       const size_t end = std::min(begin + static_cast<size_t>(kMaxFewRows), going.size());
       rows_.clear();
-      std::vector<int> wanted;
       for (size_t i = begin; i < end; ++i) {
-        wanted.push_back(static_cast<int>(i - begin));
         rows_.push_back({.token = going[i]->ids.back(),
                          .sequence = going[i]->sequence,
                          .position = static_cast<int32_t>(going[i]->ids.size() - 1)});
       }
-      model_->Forward(rows_);
-      const kernels::Tensor logits = model_->Logits(wanted);
+      const kernels::Tensor logits = model_->Step(rows_);
       for (size_t i = begin; i < end; ++i) {
         RETURN_IF_ERROR(Choose(
             going[i], RowOf(logits, static_cast<int64_t>(i - begin), model_->config().vocab)));

@@ -17,9 +17,14 @@ void AddCheckpointFlags(CLI::App* app, ReaderFlags* flags) {
 }
 
 void AddComputeFlags(CLI::App* app, ReaderFlags* flags) {
-  app->add_option("--precision", flags->precision,
-                  "Arithmetic: fp32 or fp64 [auto: fp64 for a job in fp64, else fp32]")
-      ->check(CLI::IsMember({"auto", "fp32", "fp64"}));
+  app->add_option("--device", flags->device,
+                  "cpu, or gpu: the first one of this machine that is seen [cpu]")
+      ->check(CLI::IsMember({"cpu", "gpu"}));
+  app->add_option(
+         "--precision", flags->precision,
+         "Arithmetic: fp32, fp64, bf16 or fp16 [auto: what the job trains in, but fp32 for "
+         "16 bits on a CPU]")
+      ->check(CLI::IsMember({"auto", "fp32", "fp64", "bf16", "fp16"}));
   app->add_option("--threads", flags->threads, "CPU threads; a job may train beside it [1]")
       ->check(CLI::Range(1, 1024));
   app->add_option("--tokenizer", flags->tokenizer,
@@ -35,6 +40,7 @@ std::vector<std::string> ReaderArguments(const ReaderFlags& flags) {
   std::vector<std::string> out;
   AddArgument("--step", flags.step, plain.step, &out);
   AddArgument("--tag", flags.tag, plain.tag, &out);
+  AddArgument("--device", flags.device, plain.device, &out);
   AddArgument("--precision", flags.precision, plain.precision, &out);
   AddArgument("--threads", flags.threads, plain.threads, &out);
   AddArgument("--tokenizer", flags.tokenizer, plain.tokenizer, &out);

@@ -17,7 +17,8 @@ namespace mt::decode {
 struct ReaderFlags {
   int64_t step = -1;  // -1: not given
   std::string tag;
-  std::string precision = "auto";  // "auto", "fp32", "fp64"
+  std::string device = "cpu";      // or "gpu"
+  std::string precision = "auto";  // "auto", "fp32", "fp64", "bf16", "fp16"
   int threads = 1;
   std::string tokenizer;  // instead of the job's; empty: that
   // Files of the tokenizer, on this machine: those of the job lie below the worker's data root.

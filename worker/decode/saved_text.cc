@@ -87,13 +87,27 @@ StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
 }
 
 kernels::DType PrecisionOf(const SavedModel& saved, const ReaderFlags& flags) {
-  const bool is_double = flags.precision == "auto" ? saved.config.dtype == kernels::DType::kF64
-                                                   : flags.precision == "fp64";
-  return is_double ? kernels::DType::kF64 : kernels::DType::kF32;
+  using kernels::DType;
+  if (flags.precision == "fp64") return DType::kF64;
+  if (flags.precision == "bf16") return DType::kBf16;
+  if (flags.precision == "fp16") return DType::kF16;
+  if (flags.precision == "fp32") return DType::kF32;
+  const DType trained = saved.config.dtype;
+  if (flags.device == "gpu") return trained == DType::kF64 ? DType::kF32 : trained;
+  return SizeOf(trained) == 2 ? DType::kF32 : trained;
 }
 
 std::string_view PrecisionName(const SavedModel& saved, const ReaderFlags& flags) {
-  return PrecisionOf(saved, flags) == kernels::DType::kF64 ? "fp64" : "fp32";
+  switch (PrecisionOf(saved, flags)) {
+    case kernels::DType::kF64:
+      return "fp64";
+    case kernels::DType::kBf16:
+      return "bf16";
+    case kernels::DType::kF16:
+      return "fp16";
+    default:
+      return "fp32";
+  }
 }
 
 nlohmann::ordered_json CheckpointJson(const SavedModel& saved) {

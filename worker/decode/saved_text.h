@@ -23,7 +23,7 @@ StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
                                                        const ReaderFlags& flags);
 
 kernels::DType PrecisionOf(const SavedModel& saved, const ReaderFlags& flags);
-// "fp32" or "fp64".
+// "fp32", "fp64", "bf16" or "fp16".
 std::string_view PrecisionName(const SavedModel& saved, const ReaderFlags& flags);
 
 // path, step, epoch, job.

@@ -70,7 +70,7 @@ bool Parse(CLI::App* app, int argc, char** argv, int* code) {
 constexpr const char* kPathHelp = "A directory of checkpoints, or one of them";
 
 int RunGenerate(int argc, char** argv) {
-  CLI::App app("mt-rank --generate: text from a checkpoint, on the CPU, without daemons.");
+  CLI::App app("mt-rank --generate: text from a checkpoint, without daemons.");
   decode::GenerateArgs args{.out = stdout, .terminal = ::isatty(STDOUT_FILENO) == 1};
   app.add_option("--generate", args.path, kPathHelp)->required();
   decode::AddGenerateFlags(&app, &args.flags);
@@ -85,7 +85,7 @@ int RunGenerate(int argc, char** argv) {
 }
 
 int RunEval(int argc, char** argv) {
-  CLI::App app("mt-rank --eval: scores of a checkpoint, on the CPU, without daemons.");
+  CLI::App app("mt-rank --eval: scores of a checkpoint, without daemons.");
   const char* const terminal = std::getenv("TERM");  // NOLINT(concurrency-mt-unsafe): one thread
   decode::EvalArgs args{.out = stdout,
                         .terminal = ::isatty(STDOUT_FILENO) == 1,

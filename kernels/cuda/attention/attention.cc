@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/decode/decode.h"
 
 namespace mt::kernels::cuda {
 namespace {
@@ -18,6 +19,16 @@ void CheckAttention(const AttentionShape& z, const AttentionDropout& dropout, co
   if (!dropout.rate.active()) return;
   CHECK(dropout.samples.NumElements() == z.b && dropout.positions.NumElements() == z.s);
   if (dropout.key_positions) CHECK_EQ(dropout.key_positions.NumElements(), z.s);
+}
+
+void CheckDecode(const AttentionDecodeArgs& a) {
+  const int64_t rows = a.qkv.shape[0];
+  CHECK(a.g > 0 && a.a % a.g == 0) << a.a << " heads, " << a.g << " groups";
+  CHECK_GE(a.window, 0);
+  CHECK_EQ(a.qkv.shape[1], (a.a + 2 * a.g) * a.d);
+  CHECK(a.sequences.NumElements() == rows && a.positions.NumElements() == rows);
+  CHECK(a.k_cache.shape == a.v_cache.shape);
+  CHECK(a.k_cache.shape[1] == a.g && a.k_cache.shape[3] == a.d);
 }
 
 }  // namespace
@@ -77,6 +88,28 @@ void CudaAttention::Grad(Stream& stream, const AttentionGradArgs& a) const {
   CHECK_GE(a.workspace.bytes, GradBytes(a));
   if (by_cudnn) return cudnn_->Grad(stream, a);
   FlashGrad(stream, a);
+}
+
+int64_t CudaAttention::DecodeWorkspaceBytes(const AttentionDecodeArgs& a) const {
+  if (a.d > kMostDecodeHead) {
+    throw DeviceError(fmt::format("cuda device {}: heads of {} are not decoded, up to {} are",
+                                  limits_.ordinal, a.d, kMostDecodeHead));
+  }
+  return DecodeAttentionBytes(a);
+}
+
+void CudaAttention::Decode(Stream& stream, const AttentionDecodeArgs& a) const {
+  CheckDecode(a);
+  CHECK_EQ(a.o.NumElements(), a.qkv.shape[0] * a.a * a.d);
+  if (a.slopes) CHECK_EQ(a.slopes.NumElements(), a.a);
+  CHECK_GE(a.workspace.bytes, DecodeWorkspaceBytes(a));
+  if (!a.one_row_each) LaunchStoreKeys(stream, a);
+  LaunchDecodeAttention(stream, a);
+}
+
+void CudaAttention::StoreKeys(Stream& stream, const AttentionDecodeArgs& a) const {
+  CheckDecode(a);
+  LaunchStoreKeys(stream, a);
 }
 
 }  // namespace mt::kernels::cuda

@@ -24,6 +24,9 @@ class CudaAttention final : public AttentionOps {
   void Forward(Stream& stream, const AttentionForwardArgs& args) const override;
   int64_t Plan(const AttentionGradArgs& args) override;
   void Grad(Stream& stream, const AttentionGradArgs& args) const override;
+  int64_t DecodeWorkspaceBytes(const AttentionDecodeArgs& args) const override;
+  void Decode(Stream& stream, const AttentionDecodeArgs& args) const override;
+  void StoreKeys(Stream& stream, const AttentionDecodeArgs& args) const override;
   // See Backend::RunPlanned. The custom kernels are this module's own, loaded with it.
   void RunPlanned() { cudnn_->RunPlanned(); }
   // See Backend::NumPlans.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/decode/decode.h"
 #include "kernels/cuda/device/rows.h"
 #include "kernels/cuda/gemm/custom_gemm.h"
 
@@ -152,6 +153,13 @@ void CudaLinear::Forward(Stream& stream, const LinearForwardArgs& a) const {
   if (BiasFirst(a)) FillRows(stream, a.bias, a.y);
   table_->Run(stream, KeyOf(a), {.a = a.w.data, .b = a.x.data, .d = a.y.data, .bias = a.bias.data},
               a.workspace);
+}
+
+void CudaLinear::ForwardFewRows(Stream& stream, const LinearForwardArgs& a) const {
+  CheckShapes(a.y, a.w, a.x);
+  CHECK(a.x.shape[0] >= 1 && a.x.shape[0] <= kMaxFewRows) << a.x.shape[0] << " rows";
+  if (a.bias) CHECK_EQ(a.bias.NumElements(), a.y.shape[1]);
+  LaunchFewRows(stream, a);
 }
 
 void CudaLinear::ForwardAct(Stream& stream, const LinearForwardActArgs& a) const {

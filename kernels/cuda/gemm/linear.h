@@ -23,6 +23,7 @@ class CudaLinear final : public LinearOps {
   int64_t Plan(const LinearInputGradActArgs& args) override;
   int64_t Plan(const LinearWeightGradArgs& args) override;
   void Forward(Stream& stream, const LinearForwardArgs& args) const override;
+  void ForwardFewRows(Stream& stream, const LinearForwardArgs& args) const override;
   void ForwardAct(Stream& stream, const LinearForwardActArgs& args) const override;
   void InputGrad(Stream& stream, const LinearInputGradArgs& args) const override;
   void InputGradAct(Stream& stream, const LinearInputGradActArgs& args) const override;

@@ -135,8 +135,8 @@ TYPED_TEST(HalfRowsTest, AddNormRoundsOnceAndNormsWhatItStored) {
 
 TYPED_TEST(HalfRowsTest, Activations) {
   Uniform random(82);
-  for (const ActKind kind : {ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu, ActKind::kRelu2,
-                             ActKind::kGeluErf}) {
+  for (const ActKind kind :
+       {ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu, ActKind::kRelu2, ActKind::kGeluErf}) {
     const int64_t columns = PreColumns(kind, kHidden);
     Pair<TypeParam> pre(&random, {kAllTokens, columns}, 5), dy(&random, {kAllTokens, kHidden});
     Pair<TypeParam> y({kAllTokens, kHidden}), dpre({kAllTokens, columns});

@@ -8,8 +8,8 @@ class CudaActTest : public GpuTest {};
 INSTANTIATE_FOR_TYPES(CudaActTest);
 
 TEST_P(CudaActTest, ValuesAndGradientsAreTheCpus) {
-  for (const ActKind kind : {ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu, ActKind::kRelu2,
-                             ActKind::kGeluErf}) {
+  for (const ActKind kind :
+       {ActKind::kGelu, ActKind::kSwiglu, ActKind::kGeglu, ActKind::kRelu2, ActKind::kGeluErf}) {
     for (const auto& [rows, n] : {std::pair<int64_t, int64_t>{100, 3072}, {33, 1001}, {5, 4}}) {
       Twins twins;
       const Shape wide{rows, PreColumns(kind, n)};

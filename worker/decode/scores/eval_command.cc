@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/plain_text.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/decode/checkpoint_source.h"
+#include "worker/decode/reader_device.h"
 #include "worker/decode/saved_text.h"
 #include "worker/decode/scores/run_task.h"
 #include "worker/decode/scores/score_report.h"
@@ -93,7 +93,11 @@ class EvalSession {
       windowed_.push_back(std::move(windowed));
     }
     RETURN_IF_ERROR(MakeModel());
-    RETURN_IF_ERROR(LoadWeights(directory, saved_, model_->weights()));
+    RETURN_IF_ERROR(LoadWeights({.directory = directory,
+                                 .saved = &saved_,
+                                 .weights = &model_->weights(),
+                                 .backend = device_.backend.get(),
+                                 .stream = device_.stream.get()}));
     load_seconds_ = SecondsFrom(begin);
     return OkStatus();
   }
@@ -112,19 +116,18 @@ class EvalSession {
  private:
   Status MakeModel() {
     model_.reset();
-    if (backend_ == nullptr) {
-      ASSIGN_OR_RETURN(backend_,
-                       kernels::cpu::MakeCpuBackend({.num_threads = args_.flags.threads}));
-      stream_ = backend_->device().CreateStream(kernels::StreamPriority::kLow);
+    if (device_.backend == nullptr) {
+      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags));
     }
     const int64_t positions = std::ranges::max(windowed_, {}, &Task::window).window;
-    ASSIGN_OR_RETURN(const int64_t available, memory::AvailableHostBytes());
+    ASSIGN_OR_RETURN(const int64_t available, memory::AvailableBytes(device_.backend->device()));
     auto made = DecodeModel::Make(
         {.config = DecodeConfig(saved_.config, PrecisionOf(saved_, args_.flags), positions),
+         .max_rows = RowsAtOnce(args_.flags, positions),
          .logit_rows = Scorer::kLogitRows,
          .memory_limit_bytes = available,
-         .backend = backend_.get(),
-         .stream = stream_.get()});
+         .backend = device_.backend.get(),
+         .stream = device_.stream.get()});
     if (absl::IsResourceExhausted(made.status())) {
       // What is advised there is for training.
       const std::string text(base::Message(made.status()));
@@ -184,8 +187,7 @@ class EvalSession {
   std::vector<TaskDocuments> documents_;
   SavedModel saved_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
-  std::unique_ptr<kernels::Backend> backend_;
-  std::unique_ptr<kernels::Stream> stream_;
+  ReaderDevice device_;
   std::unique_ptr<DecodeModel> model_;
   std::vector<ScoredTask> results_;
   double load_seconds_ = 0, seconds_ = 0;

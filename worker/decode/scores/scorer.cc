@@ -1,4 +1,4 @@
-// As a prompt is read, DecodeModel::kMaxRows at a time; of each part the logits that are needed.
+// As a prompt is read, the model's max_rows at a time; of each part the logits that are needed.
 #include "worker/decode/scores/scorer.h"
 
 #include <algorithm>
@@ -32,8 +32,8 @@ StatusOr<std::vector<TokenScore>> Scorer::Score(std::span<const int32_t> ids, in
   const auto common =
       std::mismatch(known_.begin(), known_.end(), ids.begin(), ids.end()).first - known_.begin();
   std::vector<TokenScore> out;
-  for (int64_t begin = std::min(common, needed); begin < read; begin += DecodeModel::kMaxRows) {
-    const int64_t count = std::min(DecodeModel::kMaxRows, read - begin);
+  for (int64_t begin = std::min(common, needed); begin < read; begin += model_->max_rows()) {
+    const int64_t count = std::min(model_->max_rows(), read - begin);
     rows_.clear();
     for (int64_t i = begin; i < begin + count; ++i)
       rows_.push_back({.token = ids[static_cast<size_t>(i)], .position = static_cast<int32_t>(i)});
