@@ -12,13 +12,13 @@
 namespace mt::client {
 namespace {
 
-constexpr int kEventsRead = 50;  // of which the newest are shown, the same ones as one
+constexpr int kEventsFollowed = 50;  // of which the newest are shown, the same ones as one
 
 // Events are no reason to show nothing: without them the rest is shown.
 v1::EventsChunk NewestEvents(const Api& api, const v1::Job& job) {
   v1::WatchEventsRequest request;
   request.mutable_job()->set_uid(job.uid());
-  request.set_limit(kEventsRead);
+  request.set_limit(kEventsFollowed);
   v1::EventsChunk events;
   StreamStopper stopper;
   (void)api.WatchEvents(request, &stopper, [&](const v1::EventsChunk& chunk) {

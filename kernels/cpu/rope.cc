@@ -12,7 +12,7 @@ namespace mt::kernels::cpu {
 namespace {
 
 // Rows of d elements per block: dq_gain, dk_gain, and one row of scratch.
-constexpr int64_t kRowsPerBlock = 3;
+constexpr int64_t kRotatedRowsPerBlock = 3;
 
 void CheckShape(const RotateShape& z, const Tensor& qkv) {
   CHECK_EQ(qkv.shape[1], (z.a + 2 * z.g) * z.d);
@@ -55,13 +55,13 @@ void GradWithNorm(ThreadPool& pool, const RotateGradArgs& a, const RotateRows<S>
   T* const sums = static_cast<T*>(a.workspace.data);
   pool.ForRanges(blocks.count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
-      T* const mine = sums + block * kRowsPerBlock * d;
-      std::memset(mine, 0, static_cast<size_t>(kRowsPerBlock * d) * sizeof(T));
+      T* const mine = sums + block * kRotatedRowsPerBlock * d;
+      std::memset(mine, 0, static_cast<size_t>(kRotatedRowsPerBlock * d) * sizeof(T));
       RotateGradRange<S>(raw, block * blocks.rows, std::min(rows, (block + 1) * blocks.rows),
                          {.dq_gain = mine, .dk_gain = mine + d, .scratch = mine + 2 * d});
     }
   });
-  const BlockSums<T> all{sums, blocks.count, kRowsPerBlock};
+  const BlockSums<T> all{sums, blocks.count, kRotatedRowsPerBlock};
   CombineBlocks(all, 0, a.mode, a.dq_gain);
   CombineBlocks(all, 1, a.mode, a.dk_gain);
 }
@@ -88,7 +88,7 @@ void CpuRope::Rotate(Stream& /*stream*/, const RotateArgs& a) const {
 
 int64_t CpuRope::WorkspaceBytes(const RotateGradArgs& a) const {
   if (!a.shape.q_gain) return 0;
-  return SplitRows(a.dqkv.shape[0]).count * kRowsPerBlock * a.shape.d *
+  return SplitRows(a.dqkv.shape[0]).count * kRotatedRowsPerBlock * a.shape.d *
          SizeOf(AccumulatorOf(a.dqkv.dtype));
 }
 

@@ -57,15 +57,15 @@ TEST(JsonTest, IntegersAreNumbersEnumsNamesAndNonFiniteNull) {
   job.mutable_last_step()->set_step(7);
   (*job.mutable_last_step()->mutable_memory_bytes())["weights"] = int64_t{1} << 40;
   job.add_conditions()->set_type("Waiting");
-  const auto json = nlohmann::json::parse(JsonText(job));
-  EXPECT_EQ(json.at("created_us").get<int64_t>(), std::numeric_limits<int64_t>::max());
-  EXPECT_TRUE(json.at("created_us").is_number_integer());
-  EXPECT_EQ(json.at("state"), "RUNNING");
-  EXPECT_TRUE(json.at("last_step").at("loss").is_null());
-  EXPECT_EQ(json.at("last_step").at("memory_bytes").at("weights"), int64_t{1} << 40);
-  EXPECT_EQ(json.at("conditions").at(0).at("type"), "Waiting");
-  EXPECT_FALSE(json.contains("last_eval"));  // unset message
-  EXPECT_EQ(json.at("slots"), 0);            // unset scalar
+  const auto parsed = nlohmann::json::parse(JsonText(job));
+  EXPECT_EQ(parsed.at("created_us").get<int64_t>(), std::numeric_limits<int64_t>::max());
+  EXPECT_TRUE(parsed.at("created_us").is_number_integer());
+  EXPECT_EQ(parsed.at("state"), "RUNNING");
+  EXPECT_TRUE(parsed.at("last_step").at("loss").is_null());
+  EXPECT_EQ(parsed.at("last_step").at("memory_bytes").at("weights"), int64_t{1} << 40);
+  EXPECT_EQ(parsed.at("conditions").at(0).at("type"), "Waiting");
+  EXPECT_FALSE(parsed.contains("last_eval"));  // unset message
+  EXPECT_EQ(parsed.at("slots"), 0);            // unset scalar
 }
 
 TEST(LiveLineTest, ShowsProgressFiguresAndCutsToTheTerminal) {

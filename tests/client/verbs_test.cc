@@ -135,8 +135,8 @@ TEST_F(VerbsTest, CheckpointPrintsStepPathBytesSeconds) {
   EXPECT_EQ(Mtctl(&server_, {"checkpoint", "tiny", "--wait"}).out, line + "\n");
   EXPECT_EQ(Mtctl(&server_, {"checkpoint", "tiny", "--wait", "-o", "wide"}).out,
             line + ", 98304 tokens, stall 0.20 s, xxh3:00ff\n");
-  const Ran json = Mtctl(&server_, {"checkpoint", "tiny", "--wait", "-o", "json"});
-  EXPECT_EQ(nlohmann::json::parse(json.out).at("checkpoint").at("digest"), "xxh3:00ff");
+  const Ran as_json = Mtctl(&server_, {"checkpoint", "tiny", "--wait", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(as_json.out).at("checkpoint").at("digest"), "xxh3:00ff");
   EXPECT_EQ(Mtctl(&server_, {"checkpoint", "tiny", "-o", "none"}).out, "");
 }
 
@@ -253,8 +253,8 @@ TEST_F(VerbsTest, VersionWarnsOfSkewAndShowsInsecure) {
   EXPECT_THAT(ran.out, HasSubstr("http://127.0.0.1:9090/metrics"));
   EXPECT_THAT(ran.err, HasSubstr("warning: mtctl is "));
   EXPECT_THAT(Mtctl(&server_, {"version", "--client"}).out, Not(HasSubstr("coordinator")));
-  const Ran json = Mtctl(&server_, {"version", "-o", "json"});
-  EXPECT_EQ(nlohmann::json::parse(json.out).at("server").at("insecure"), true);
+  const Ran as_json = Mtctl(&server_, {"version", "-o", "json"});
+  EXPECT_EQ(nlohmann::json::parse(as_json.out).at("server").at("insecure"), true);
   const Ran nobody =
       Mtctl(nullptr, {"version", "--coordinator", "127.0.0.1:1", "--connect-timeout", "0.25"});
   EXPECT_EQ(nobody.code, kExitConnection);

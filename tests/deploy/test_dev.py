@@ -79,7 +79,7 @@ class AffectedTest(unittest.TestCase):
         self.assertNotIn("mt_train_test", programs)
 
     def test_data_affects_the_sources_that_name_it(self):
-        self.assertEqual(set(self.select("tests/golden/gpt2_torch.safetensors").programs), {"mt_model_test"})
+        self.assertEqual(set(self.select("tests/golden/gpt2_torch.safetensors").programs), {"mt_model_test", "mt_scores_test"})
 
     def test_a_list_of_sources_affects_what_it_builds(self):
         selection = self.select("kernels/cpu/loops/CMakeLists.txt")

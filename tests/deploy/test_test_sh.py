@@ -181,7 +181,9 @@ class TestShTest(unittest.TestCase):
 
 
 class FuzzShTest(unittest.TestCase):
-    def fuzz(self, bad="", how="", programs=("mt_data_token_files_test", "mt_data_prepare_test", "mt_tokenizer_fuzz_test")):
+    PROGRAMS = ("mt_data_token_files_test", "mt_data_prepare_test", "mt_tokenizer_fuzz_test", "mt_hf_test")
+
+    def fuzz(self, bad="", how="", programs=PROGRAMS):
         with tempfile.TemporaryDirectory(prefix="mttest-") as build:
             (pathlib.Path(build) / "bin").mkdir()
             for program in programs:

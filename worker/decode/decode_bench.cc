@@ -159,6 +159,7 @@ model::GptConfig ConfigOf(const BenchFlags& f) {
 // A prompt of one sequence, and training's count of its products.
 void TimePrompt(DecodeModel* model, const On& on, const BenchFlags& f) {
   std::vector<Row> rows;
+  rows.reserve(static_cast<size_t>(f.prompt));
   for (int32_t i = 0; i < f.prompt; ++i)
     rows.push_back({.token = i % static_cast<int32_t>(f.vocab), .position = i});
   const std::vector<int> last = {static_cast<int>(f.prompt - 1)};

@@ -94,9 +94,9 @@ Status RunSetup::Run() {
   if (start_.load || !start_.hf.empty()) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
   if (loaded_) loaded_->run = run_.loaded;
-  if (is_rank_0() && parts_.data->tokenizer) {
-    KeepBesideCheckpoints(args_.data_root, *args_.job, *parts_.data->tokenizer, start_.directory);
-  }
+  const auto& tokenizer = parts_.data->tokenizer;
+  if (is_rank_0() && tokenizer)
+    KeepBesideCheckpoints(args_.data_root, *args_.job, *tokenizer, start_.directory);
   if (IsComplete()) parts_.complete_run = run_.record.id;
   MakeParts();
   AnnounceReady();

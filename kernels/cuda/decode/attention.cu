@@ -14,7 +14,7 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 constexpr int64_t kKeys = 256;  // of a part
 
 template <class S>
@@ -62,8 +62,8 @@ struct Running {
   Float8 value{};
 
   // The next keys; a logit of -infinity is none, but not all of them are.
-  template <int kCount>
-  __device__ void Add(const float (&logit)[kCount], const Float8 (&v)[kCount]) {
+  template <int kCount, class S>
+  __device__ void Add(const float (&logit)[kCount], const Stored8<S> (&v)[kCount]) {
     float now = largest;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) now = fmaxf(now, logit[j]);
@@ -77,9 +77,10 @@ struct Running {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const float weight = __expf(logit[j] - now);
+      const Float8 wide = Widen(v[j]);
       sum += weight;
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) value.v[i] = fmaf(weight, v[j].v[i], value.v[i]);
+      for (int i = 0; i < kGroup; ++i) value.v[i] = fmaf(weight, wide.v[i], value.v[i]);
     }
   }
 };
@@ -88,7 +89,7 @@ struct Running {
 // keys at once, whose loads do not wait for each other. kStores: the row's own key and value come
 // from the projection, and one block of each key/value head stores them.
 template <class S, int kLanes, Access kAccess, bool kStores>
-__global__ void __launch_bounds__(kThreads) PartKernel(DecodeProblem<S> p) {
+__global__ void __launch_bounds__(kThreads, sizeof(S) == 2 ? 4 : 2) PartKernel(DecodeProblem<S> p) {
   LetNextKernelBegin();
   WaitForKernelBefore();
   const int part = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) PartKernel(DecodeProblem<S> p) {
   const int rounds = static_cast<int>((end - begin + kTeams * kAtOnce - 1) / (kTeams * kAtOnce));
   for (int round = 0; round < rounds; ++round) {
     const int64_t first = begin + (static_cast<int64_t>(round) * kTeams + team) * kAtOnce;
-    Float8 k[kAtOnce]{}, v[kAtOnce]{};
+    Stored8<S> k[kAtOnce]{}, v[kAtOnce]{};
     float logit[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
@@ -132,15 +133,16 @@ __global__ void __launch_bounds__(kThreads) PartKernel(DecodeProblem<S> p) {
       const S* const from = is_own ? own : p.k_cache + cache + key * p.d;
       const S* const value = is_own ? own + own_value : p.v_cache + cache + key * p.d;
       if (count > 0) {
-        k[j] = Load<kAccess>(from + channel, count);
-        v[j] = Load<kAccess>(value + channel, count);
+        k[j] = LoadStored<kAccess>(from + channel, count);
+        v[j] = LoadStored<kAccess>(value + channel, count);
       }
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
+      const Float8 key = Widen(k[j]);
       float dot = 0.0F;
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) dot = fmaf(q.v[i], k[j].v[i], dot);
+      for (int i = 0; i < kGroup; ++i) dot = fmaf(q.v[i], key.v[i], dot);
 #pragma unroll
       for (int half = kLanes / 2; half > 0; half /= 2) dot += __shfl_xor_sync(~0U, dot, half);
       const auto distance = static_cast<float>(first + j - last);

@@ -28,6 +28,7 @@ struct FewRowsProduct {
 constexpr int kTileColumns = 16;  // of y: rows of w
 constexpr int kTileRows = 8;      // of y: rows of x
 constexpr int kTileDepth = 32;    // elements of k that two products take
+constexpr int64_t kFewTiles = 132;
 
 // d += a b, of 16 x 16 and 16 x 8 elements.
 template <class S>
@@ -47,83 +48,137 @@ __device__ __forceinline__ void Multiply(float (&d)[4], uint32_t a0, uint32_t a1
   }
 }
 
-// Adds kSteps steps of k to the sums, from `k` on; their loads are on their way together.
-template <class S, int kSteps, int kTiles>
-__device__ __forceinline__ void AddSteps(const S* w0, const S* w1, const S* const (&x)[kTiles],
-                                         int64_t k, int64_t stride, float (&sum)[kTiles][4]) {
-  uint4 a[kSteps], b[kSteps], c[kSteps][kTiles];
+// Adds kSteps steps of k to the sums, from `k` on; their loads are on their way together. w has the
+// two rows of each tile of columns.
+template <class S, int kSteps, int kTiles, int kSets>
+__device__ __forceinline__ void AddSteps(const S* const (&w)[kSets][2], const S* const (&x)[kTiles],
+                                         int64_t k, int64_t stride,
+                                         float (&sum)[kSets][kTiles][4]) {
+  uint4 a[kSteps][kSets][2], b[kSteps][kTiles];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    a[i] = __ldcs(reinterpret_cast<const uint4*>(w0 + k + i * stride));
-    b[i] = __ldcs(reinterpret_cast<const uint4*>(w1 + k + i * stride));
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+      a[i][s][0] = __ldcs(reinterpret_cast<const uint4*>(w[s][0] + k + i * stride));
+      a[i][s][1] = __ldcs(reinterpret_cast<const uint4*>(w[s][1] + k + i * stride));
+    }
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
-      c[i][t] = *reinterpret_cast<const uint4*>(x[t] + k + i * stride);
+      b[i][t] = *reinterpret_cast<const uint4*>(x[t] + k + i * stride);
   }
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      Multiply<S>(sum[t], a[i].x, b[i].x, a[i].y, b[i].y, c[i][t].x, c[i][t].y);
-      Multiply<S>(sum[t], a[i].z, b[i].z, a[i].w, b[i].w, c[i][t].z, c[i][t].w);
+    for (int s = 0; s < kSets; ++s) {
+      const uint4 a0 = a[i][s][0], a1 = a[i][s][1];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        Multiply<S>(sum[s][t], a0.x, a1.x, a0.y, a1.y, b[i][t].x, b[i][t].y);
+        Multiply<S>(sum[s][t], a0.z, a1.z, a0.w, a1.w, b[i][t].z, b[i][t].w);
+      }
     }
   }
 }
 
-// Grid: tiles of kTileColumns. kTiles tiles of kTileRows rows; what is more than `rows` is computed
-// of the last row again and not stored. k is a multiple of kTileDepth, operands are aligned.
-template <class S, int kTiles, int kWarps>
+// Grid: kSets tiles of kTileColumns. kTiles tiles of kTileRows rows; what is more than `rows` is
+// computed of the last row again and not stored. k is a multiple of kTileDepth, operands are
+// aligned. Each block reads all of x, so that with many rows a block takes several tiles of w.
+template <class S, int kTiles, int kSets, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) TensorFewRowsKernel(FewRowsProduct<S> p) {
   LetNextKernelBegin();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kSets * kTileColumns);
+  // With many rows the begin of w comes while kernels before this one still run; more of it would
+  // be read twice.
+  if (kTiles > 1 && threadIdx.x < kSets * kTileColumns && first + threadIdx.x < p.n) {
+    constexpr int64_t kMost = 1024;  // bytes of a row of w
+    const int64_t bytes = min(p.k * static_cast<int64_t>(sizeof(S)), kMost);
+    BringToL2(p.w + (first + threadIdx.x) * p.k, static_cast<uint32_t>(bytes));
+  }
   WaitForKernelBefore();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int row = lane / 4;  // of w (and that eight further), and of x in each tile
   const int64_t at = lane % 4 * kGroup;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTileColumns;
-  const S* const w0 = p.w + min(first + row, p.n - 1) * p.k + at;
-  const S* const w1 = p.w + min(first + row + 8, p.n - 1) * p.k + at;
-  const S* x[kTiles];
+  const S *w[kSets][2], *x[kTiles];
+#pragma unroll
+  for (int s = 0; s < kSets; ++s) {
+    w[s][0] = p.w + min(first + s * kTileColumns + row, p.n - 1) * p.k + at;
+    w[s][1] = p.w + min(first + s * kTileColumns + row + 8, p.n - 1) * p.k + at;
+  }
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) x[t] = p.x + min(t * kTileRows + row, p.rows - 1) * p.k + at;
-  float sum[kTiles][4] = {};
-  constexpr int kSteps = 4;
+  float sum[kSets][kTiles][4] = {};
+  constexpr int kSteps = kSets == 1 && kTiles < 4 ? 4 : 2;
   constexpr int64_t kStride = kWarps * kTileDepth;
   int64_t k = warp * kTileDepth;
   for (; k + (kSteps - 1) * kStride < p.k; k += kSteps * kStride)
-    AddSteps<S, kSteps, kTiles>(w0, w1, x, k, kStride, sum);
-  for (; k < p.k; k += kStride) AddSteps<S, 1, kTiles>(w0, w1, x, k, kStride, sum);
-  // sum[t]: columns row, row, row + 8, row + 8 of y, its rows 2 (lane % 4) and one further.
+    AddSteps<S, kSteps, kTiles, kSets>(w, x, k, kStride, sum);
+  for (; k < p.k; k += kStride) AddSteps<S, 1, kTiles, kSets>(w, x, k, kStride, sum);
+  // sum[s][t]: columns row, row, row + 8, row + 8 of y, its rows 2 (lane % 4) and one further.
   __shared__ float parts[kWarps][kTiles * kTileRows][kTileColumns + 1];
 #pragma unroll
-  for (int t = 0; t < kTiles; ++t) {
+  for (int s = 0; s < kSets; ++s) {
+    if (s > 0) __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      parts[warp][t * kTileRows + lane % 4 * 2 + i % 2][row + i / 2 * 8] = sum[t][i];
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < p.rows * kTileColumns; i += kWarps * kWarp) {
-    const int r = i / kTileColumns, c = i % kTileColumns;
-    if (first + c >= p.n) continue;
-    float all = p.bias == nullptr ? 0.0F : Widen(p.bias[first + c]);
+    for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-    for (int part = 0; part < kWarps; ++part) all += parts[part][r][c];
-    p.y[r * p.n + first + c] = Narrow<S>(all);
+      for (int i = 0; i < 4; ++i)
+        parts[warp][t * kTileRows + lane % 4 * 2 + i % 2][row + i / 2 * 8] = sum[s][t][i];
+    }
+    __syncthreads();
+    const int64_t tile = first + s * kTileColumns;
+    for (int i = static_cast<int>(threadIdx.x); i < p.rows * kTileColumns; i += kWarps * kWarp) {
+      const int r = i / kTileColumns, c = i % kTileColumns;
+      if (tile + c >= p.n) continue;
+      float all = p.bias == nullptr ? 0.0F : Widen(p.bias[tile + c]);
+#pragma unroll
+      for (int part = 0; part < kWarps; ++part) all += parts[part][r][c];
+      p.y[r * p.n + tile + c] = Narrow<S>(all);
+    }
   }
+}
+
+template <class S, int kTiles, int kSets, int kWarps>
+void LaunchSets(const Stream& stream, const FewRowsProduct<S>& p) {
+  const auto blocks = static_cast<unsigned>(base::CeilDiv(p.n, int64_t{kSets} * kTileColumns));
+  LaunchDependent(stream, TensorFewRowsKernel<S, kTiles, kSets, kWarps>, {blocks, kWarps * kWarp},
+                  p);
+}
+
+// The tiles of w a block that leave the busiest multiprocessor the fewest loads: rounds of blocks,
+// each with w's rows and x's.
+int SetsOf(const Stream& stream, int64_t tiles, int x_tiles) {
+  int multiprocessors = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                                    CudaStreamOf(stream).ordinal()));
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int sets = 1; sets <= 4; ++sets) {
+    const int64_t rounds =
+        base::CeilDiv(base::CeilDiv(tiles, int64_t{sets}), int64_t{multiprocessors});
+    const int64_t loads = rounds * (2 * sets + x_tiles);
+    if (loads >= least) continue;
+    least = loads;
+    best = sets;
+  }
+  return best;
 }
 
 template <class S, int kTiles>
 void LaunchTensor(const Stream& stream, const FewRowsProduct<S>& p) {
-  const auto blocks = static_cast<unsigned>(base::CeilDiv(p.n, int64_t{kTileColumns}));
-  // Where tiles are fewer than multiprocessors have room for, more warps share k.
-  if (p.n <= 4096) {
-    LaunchDependent(stream, TensorFewRowsKernel<S, kTiles, 16>, {blocks, 16 * kWarp}, p);
-  } else {
-    LaunchDependent(stream, TensorFewRowsKernel<S, kTiles, 8>, {blocks, 8 * kWarp}, p);
+  const int64_t tiles = base::CeilDiv(p.n, int64_t{kTileColumns});
+  // Where tiles are fewer than multiprocessors, more warps share k.
+  if (tiles <= kFewTiles) return LaunchSets<S, kTiles, 1, 16>(stream, p);
+  if constexpr (kTiles > 1) {
+    const int sets = SetsOf(stream, tiles, kTiles);
+    if (sets == 4) return LaunchSets<S, kTiles, 4, 8>(stream, p);
+    if (sets == 3) return LaunchSets<S, kTiles, 3, 8>(stream, p);
+    if (sets == 2) return LaunchSets<S, kTiles, 2, 8>(stream, p);
   }
+  LaunchSets<S, kTiles, 1, 8>(stream, p);
 }
 
 constexpr int kPlainWarps = 4;    // of a block

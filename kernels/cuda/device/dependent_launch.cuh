@@ -5,13 +5,14 @@
 // while its last blocks still run. CUDA graphs keep this property.
 //
 // Ordering: every thread of such a kernel calls WaitForKernelBefore before it touches memory or
-// returns. That call returns when the previous kernel has ended and its writes are visible; and
-// because that kernel did not end before its own wait, all kernels before it have ended as well. A
-// library's kernel that is launched this way must wait for its own operands, which has the same
-// effect. Normal launches, events and copies wait for kernels to end anyway. Waiting blocks do not
-// delay other kernels: they are scheduled only when all earlier blocks are running.
+// returns (BringToL2 apart). That call returns when the previous kernel has ended and its writes
+// are visible; and because that kernel did not end before its own wait, all kernels before it have
+// ended as well. A library's kernel that is launched this way must wait for its own operands, which
+// has the same effect. Normal launches, events and copies wait for kernels to end anyway. Waiting
+// blocks do not delay other kernels: they are scheduled only when all earlier blocks are running.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -35,6 +36,17 @@ __device__ __forceinline__ void LetNextKernelBegin() {
 __device__ __forceinline__ void WaitForKernelBefore() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
+#endif
+}
+
+// Asks for `bytes` of device memory to be brought to the L2 cache; multiples of 16 both. It reads
+// nothing, so it may come before WaitForKernelBefore: for what the kernel will read in any case,
+// such as weights, while kernels before it still run.
+__device__ __forceinline__ void BringToL2(const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
+               "r"(bytes)
+               : "memory");
 #endif
 }
 

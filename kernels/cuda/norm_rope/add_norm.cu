@@ -112,6 +112,8 @@ template <class S, int V, bool kWarpRow, bool kAligned>
 __global__ void __launch_bounds__(kWarpRow ? 128 : 512) ForwardKernel(const ForwardRows<S> a) {
   constexpr Access kAccess = kAligned ? Access::kVector : Access::kElements;
   __shared__ float shared[kWarp];
+  // Of a decoder: the product behind it, of more than eight rows, brings weights meanwhile.
+  if (gridDim.x > 8 && gridDim.x <= 32) LetNextKernelBegin();
   WaitForKernelBefore();
   const int threads = kWarpRow ? kWarp : static_cast<int>(blockDim.x);
   const int thread =

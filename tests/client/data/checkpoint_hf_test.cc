@@ -35,6 +35,7 @@ class CheckpointHfTest : public testing::Test {
     v1::JobSpec job = hf::JobOf(hf::kLlamaModel);
     job.mutable_model()->set_vocab_size(kTokens);
     job.mutable_data()->mutable_tokenizer()->set_type(v1::Data::Tokenizer::TYPE_HF);
+    job.mutable_data()->mutable_tokenizer()->set_file("tokenizer.json");
     checkpoint::SavedState state;
     state.manifest.spec_json = spec::ToJson(job);
     checkpoint::PutTokenizer({.type = "hf", .digest = digest_}, &state.manifest);

@@ -15,14 +15,14 @@ namespace {
 
 using std::chrono::seconds;
 
-const std::vector<std::string> kNodes = {"n1", "n2", "n3"};
+const std::vector<std::string> kThreeNodes = {"n1", "n2", "n3"};
 
 class RestoreModel {
  public:
-  explicit RestoreModel(unsigned seed) : random_(seed), cluster_(kNodes, /*slots=*/2) {
+  explicit RestoreModel(unsigned seed) : random_(seed), cluster_(kThreeNodes, /*slots=*/2) {
     cluster_.refuses_used_slots = true;
     StartCore();
-    for (const std::string& node : kNodes) cluster_.Connect(core_.get(), node);
+    for (const std::string& node : kThreeNodes) cluster_.Connect(core_.get(), node);
     Settle();
     HearAll();
     backup_ = store_;  // it knows all nodes
@@ -30,7 +30,7 @@ class RestoreModel {
 
   void Step() {
     const size_t dice = Pick(1'000);
-    const std::string node = kNodes[Pick(kNodes.size())];
+    const std::string node = kThreeNodes[Pick(kThreeNodes.size())];
     const auto runs = cluster_.Runs();
     if (dice < 40) {
       Submit();
@@ -98,7 +98,7 @@ class RestoreModel {
   }
 
   void StartCore() {
-    for (const std::string& node : kNodes) cluster_.Disconnect(core_.get(), node);
+    for (const std::string& node : kThreeNodes) cluster_.Disconnect(core_.get(), node);
     answered_.clear();
     core_ = std::make_unique<Core>(&store_, &clock_);
     ASSERT_TRUE(core_->Recover().ok());
@@ -119,10 +119,10 @@ class RestoreModel {
     backup_ = store_;
   }
   bool AllHaveAnswered() {
-    for (const std::string& node : kNodes) {
+    for (const std::string& node : kThreeNodes) {
       if (cluster_.IsConnected(node)) answered_.insert(node);
     }
-    return answered_.size() == kNodes.size();
+    return answered_.size() == kThreeNodes.size();
   }
   void Settle() {
     core_->Tick();
@@ -153,19 +153,19 @@ class RestoreModel {
     }
   }
   void HearAll() {
-    for (const std::string& node : kNodes) {
+    for (const std::string& node : kThreeNodes) {
       while (cluster_.Hear(core_.get(), node)) {
       }
     }
   }
   void Pass(seconds time) {
-    for (const std::string& node : kNodes) {
+    for (const std::string& node : kThreeNodes) {
       if (cluster_.IsConnected(node)) cluster_.Beat(core_.get(), node);
     }
     clock_.Advance(time);
   }
   void Heal() {
-    for (const std::string& node : kNodes) {
+    for (const std::string& node : kThreeNodes) {
       if (!cluster_.IsConnected(node)) cluster_.Connect(core_.get(), node);
       Settle();
       HearAll();

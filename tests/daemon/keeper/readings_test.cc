@@ -7,13 +7,13 @@ namespace {
 
 class ReadingsTest : public CoreTest {
  protected:
-  void Report(Worker& worker, const v1::Job& job, int64_t epoch, int rank, double seconds) {
+  void Report(Worker& worker, const v1::Job& job, int64_t epoch, int rank, double took) {
     v1::WorkerMessage message;
     v1::RankReadings& readings = *message.mutable_rank_readings();
     readings.set_job_uid(job.uid());
     readings.set_epoch(epoch);
     readings.add_ranks()->set_rank(rank);
-    readings.mutable_ranks(0)->set_step_seconds(seconds);
+    readings.mutable_ranks(0)->set_step_seconds(took);
     readings.mutable_ranks(0)->set_node("forged");
     core_->sessions().OnMessage(worker.session, message);
   }

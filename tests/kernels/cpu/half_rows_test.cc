@@ -10,7 +10,7 @@ template <class H>
 class HalfRowsTest : public testing::Test {};
 TYPED_TEST_SUITE(HalfRowsTest, HalfTypes);
 
-constexpr int64_t kS = 21, kB = 2, kAllTokens = kS * kB, kHidden = 37;
+constexpr int64_t kLength = 21, kB = 2, kAllTokens = kLength * kB, kHidden = 37;
 
 struct NormCase {
   NormKind kind = NormKind::kLayerNorm;
@@ -87,12 +87,12 @@ struct NormProblem {
   Uniform random{81};
   Pair<H> residual{&random, {kAllTokens, kHidden}}, partial0{&random, {kAllTokens, kHidden}},
       partial1{&random, {kAllTokens, kHidden}}, bias{&random, {kHidden}},
-      table{&random, {kS, kHidden}}, gain{&random, {kHidden}}, shift{&random, {kHidden}},
+      table{&random, {kLength, kHidden}}, gain{&random, {kHidden}}, shift{&random, {kHidden}},
       dy0{&random, {kAllTokens, kHidden}}, dy1{&random, {kAllTokens, kHidden}},
       dresidual_in{&random, {kAllTokens, kHidden}};
   Pair<H> out{{kAllTokens, kHidden}}, y{{kAllTokens, kHidden}}, dresidual{{kAllTokens, kHidden}},
       dbranch{{kAllTokens, kHidden}};
-  Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
+  Array<int32_t> positions = Ints({kLength}, [](int64_t i) { return i; });
   Array<int64_t> samples{{kB}};
 };
 
@@ -165,9 +165,9 @@ TYPED_TEST(HalfRowsTest, Activations) {
 TYPED_TEST(HalfRowsTest, Rotation) {
   constexpr int64_t kA = 3, kG = 1, kD = 20;
   Uniform random(83);
-  Array<float> table({kS, 10});
+  Array<float> table({kLength, 10});
   FillRopeTable({.head_dim = kD, .percent = 0.5}, table.tensor());
-  Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
+  Array<int32_t> positions = Ints({kLength}, [](int64_t i) { return i; });
   Pair<TypeParam> q_gain(&random, {kD}), k_gain(&random, {kD});
   for (const bool norm : {false, true}) {
     Pair<TypeParam> qkv(&random, {kAllTokens, (kA + 2 * kG) * kD}), dqkv(&random, qkv.half.shape());
@@ -252,9 +252,9 @@ TYPED_TEST(HalfRowsTest, EmbeddingCopiesRowsAndSumsThemInF32) {
     for (int64_t row = t; row < kAllTokens; row += 11) order[at++] = static_cast<int32_t>(row);
   }
   start[11] = at;
-  Array<int32_t> positions = Ints({kS}, [](int64_t i) { return i; });
-  Array<float> dtable({9, kHidden}, 1.0F), dposition({kS, kHidden}), wide = dtable,
-                                                                     wide_position = dposition;
+  Array<int32_t> positions = Ints({kLength}, [](int64_t i) { return i; });
+  Array<float> dtable({9, kHidden}, 1.0F), dposition({kLength, kHidden}), wide = dtable,
+                                                                          wide_position = dposition;
   for (const bool half : {true, false}) {
     ops.ScatterGrad(AnyStream(), {.dy = half ? dy.half.tensor() : dy.wide.tensor(),
                                   .order = order.tensor(),

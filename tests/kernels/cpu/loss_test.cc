@@ -7,7 +7,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-constexpr int64_t kRows = 6, kReal = 19;
+constexpr int64_t kLossRows = 6, kReal = 19;
 
 struct Result {
   Array<double> dlogits;  // [rows, real columns]
@@ -19,29 +19,29 @@ template <class T>
 Result Compute(const Array<double>& logits, int64_t shards, int threads, double padding,
                bool write_gradient = true) {
   const int64_t v = (kReal + 2 + shards - 1) / shards;  // two padded columns at least
-  Array<int32_t> labels = Ints({kRows}, [](int64_t row) { return row * 3 % kReal; });
-  Array<float> weight({kRows}, 1.0F);
+  Array<int32_t> labels = Ints({kLossRows}, [](int64_t row) { return row * 3 % kReal; });
+  Array<float> weight({kLossRows}, 1.0F);
   weight[1] = 0;
   weight[4] = 0.5F;
   const double loss_scale = 4;
-  Array<T> stats({shards, kRows, 3});
+  Array<T> stats({shards, kLossRows, 3});
   std::vector<Array<T>> shard;
   for (int64_t t = 0; t < shards; ++t) {
-    shard.emplace_back(Shape{kRows, v}, static_cast<T>(padding));
-    for (int64_t row = 0; row < kRows; ++row) {
+    shard.emplace_back(Shape{kLossRows, v}, static_cast<T>(padding));
+    for (int64_t row = 0; row < kLossRows; ++row) {
       for (int64_t c = 0; c < v && t * v + c < kReal; ++c) {
         shard.back()[row * v + c] = static_cast<T>(logits[row * kReal + t * v + c]);
       }
     }
-    Array<T> mine({kRows, 3}, static_cast<T>(kNan));
+    Array<T> mine({kLossRows, 3}, static_cast<T>(kNan));
     Cpu(threads).loss().Stats(AnyStream(), {.logits = shard.back().tensor(),
                                             .labels = labels.tensor(),
                                             .first_column = t * v,
                                             .real_columns = kReal,
                                             .stats = mine.tensor()});
-    std::copy(mine.data(), mine.data() + mine.size(), stats.data() + t * kRows * 3);
+    std::copy(mine.data(), mine.data() + mine.size(), stats.data() + t * kLossRows * 3);
   }
-  Result result{Array<double>({kRows, kReal})};
+  Result result{Array<double>({kLossRows, kReal})};
   std::vector<double> losses;
   for (int64_t t = 0; t < shards; ++t) {
     Array<double> sums({2}, 10.0);  // added to
@@ -81,7 +81,7 @@ Result Compute(const Array<double>& logits, int64_t shards, int threads, double 
 
 double Definition(const Array<double>& logits) {
   double total = 0;
-  for (int64_t row = 0; row < kRows; ++row) {
+  for (int64_t row = 0; row < kLossRows; ++row) {
     const double weight = row == 1 ? 0 : (row == 4 ? 0.5 : 1);
     double sum = 0;
     for (int64_t c = 0; c < kReal; ++c) sum += std::exp(logits[row * kReal + c]);
@@ -94,7 +94,7 @@ class LossTest : public testing::TestWithParam<std::tuple<int64_t, int>> {};
 
 TEST_P(LossTest, ValueAndGradient) {
   const auto [shards, threads] = GetParam();
-  Array<double> logits = Uniform(31).Make<double>({kRows, kReal}, 3);
+  Array<double> logits = Uniform(31).Make<double>({kLossRows, kReal}, 3);
   const Result result = Compute<double>(logits, shards, threads, 1e30);
   EXPECT_NEAR(result.loss, Definition(logits), 1e-13);
   EXPECT_EQ(result.tokens, 4.5);
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(ShardsAndThreads, LossTest,
                                           testing::Values(1, 2)));
 
 TEST(LossTest, PaddedColumnsTakeNoPartWhateverTheyHold) {
-  const Array<double> logits = Uniform(32).Make<double>({kRows, kReal}, 3);
+  const Array<double> logits = Uniform(32).Make<double>({kLossRows, kReal}, 3);
   const Result zero = Compute<double>(logits, 2, 1, 0.0),
                huge = Compute<double>(logits, 2, 1, INFINITY);
   EXPECT_EQ(zero.loss, huge.loss);
@@ -121,18 +121,18 @@ TEST(LossTest, PaddedColumnsTakeNoPartWhateverTheyHold) {
 }
 
 TEST(LossTest, EqualLogitsGiveLogOfTheUnpaddedVocabulary) {
-  const Result result = Compute<double>(Array<double>({kRows, kReal}, 0.75), 2, 1, 0.75);
+  const Result result = Compute<double>(Array<double>({kLossRows, kReal}, 0.75), 2, 1, 0.75);
   EXPECT_NEAR(result.loss / result.tokens, std::log(19.0), 1e-14);
 }
 
 TEST(LossTest, FusedEntryEqualsItsParts) {
-  const Array<double> logits = Uniform(33).Make<double>({kRows, kReal}, 3);
+  const Array<double> logits = Uniform(33).Make<double>({kLossRows, kReal}, 3);
   const Result parts = Compute<double>(logits, 1, 1, 0);
-  Array<int32_t> labels = Ints({kRows}, [](int64_t row) { return row * 3 % kReal; });
-  Array<float> weight({kRows}, 1.0F);
+  Array<int32_t> labels = Ints({kLossRows}, [](int64_t row) { return row * 3 % kReal; });
+  Array<float> weight({kLossRows}, 1.0F);
   weight[1] = 0;
   weight[4] = 0.5F;
-  Array<double> x = logits, stats({1, kRows, 3}), sums({2});
+  Array<double> x = logits, stats({1, kLossRows, 3}), sums({2});
   Cpu(1).loss().StatsFinish(AnyStream(), {.logits = x.tensor(),
                                           .labels = labels.tensor(),
                                           .real_columns = kReal,
@@ -145,7 +145,7 @@ TEST(LossTest, FusedEntryEqualsItsParts) {
 }
 
 TEST(LossTest, NonFiniteLogitsMakeTheLossNonFinite) {
-  Array<double> logits({kRows, kReal}, 0.5);
+  Array<double> logits({kLossRows, kReal}, 0.5);
   logits[2 * kReal + 3] = kNan;
   EXPECT_TRUE(std::isnan(Compute<float>(logits, 2, 1, 0).loss));
   logits[2 * kReal + 3] = INFINITY;

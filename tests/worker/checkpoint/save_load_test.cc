@@ -29,8 +29,8 @@ std::vector<double> Values() {
 }
 
 // A box of the [kRows, kColumns, kDepth] tensor, copied out.
-std::vector<double> Cut(const std::vector<double>& all, const std::vector<int64_t>& offset,
-                        const std::vector<int64_t>& shape) {
+std::vector<double> Part(const std::vector<double>& all, const std::vector<int64_t>& offset,
+                         const std::vector<int64_t>& shape) {
   std::vector<double> out;
   for (int64_t i = 0; i < shape[0]; ++i) {
     for (int64_t j = 0; j < shape[1]; ++j) {
@@ -190,7 +190,7 @@ TEST(SaveLoadTest, AnySlicesLoadIntoAnySlices) {
       for (const auto& [c, columns] :
            {std::pair{int64_t{0}, column_cut}, std::pair{column_cut, kColumns - column_cut}}) {
         if (rows * columns == 0) continue;
-        parts.push_back(Cut(values, {r, c, 0}, {rows, columns, kDepth}));
+        parts.push_back(Part(values, {r, c, 0}, {rows, columns, kDepth}));
         args.slices.push_back({.key = "weights/w",
                                .dtype = kernels::DType::kF64,
                                .global_shape = {kRows, kColumns, kDepth},
@@ -223,7 +223,7 @@ TEST(SaveLoadTest, AnySlicesLoadIntoAnySlices) {
                     .shape = {rows, columns, depth},
                     .data = out.data()}};
     ASSERT_TRUE(LoadTensors(load).ok());
-    EXPECT_EQ(out, Cut(values, {r, c, d}, {rows, columns, depth}));
+    EXPECT_EQ(out, Part(values, {r, c, d}, {rows, columns, depth}));
   }
 }
 

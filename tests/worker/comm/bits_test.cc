@@ -19,12 +19,12 @@ namespace {
 using kernels::DType;
 using Bytes = std::vector<std::byte>;
 
-struct Case {
+struct BitsCase {
   Kind kind;
   int num_ranks;
 };
 
-class BitsTest : public testing::TestWithParam<Case> {
+class BitsTest : public testing::TestWithParam<BitsCase> {
  protected:
   int num_ranks() const { return GetParam().num_ranks; }
 };
@@ -137,15 +137,15 @@ TEST(Bits, AreThoseOfTcpOverSharedMemory) {
   }
 }
 
-std::vector<Case> AllCases() {
-  std::vector<Case> cases;
+std::vector<BitsCase> AllBitsCases() {
+  std::vector<BitsCase> cases;
   for (const Kind kind : {Kind::kThreads, Kind::kGloo, Kind::kShm}) {
     for (const int num_ranks : {2, 3, 4}) cases.push_back({kind, num_ranks});
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Implementations, BitsTest, testing::ValuesIn(AllCases()),
+INSTANTIATE_TEST_SUITE_P(Implementations, BitsTest, testing::ValuesIn(AllBitsCases()),
                          [](const auto& param) {
                            return fmt::format("{}_{}", Name(param.param.kind),
                                               param.param.num_ranks);

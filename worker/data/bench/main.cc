@@ -71,12 +71,11 @@ DataSourceArgs OneEpoch(const std::string& prefix, int64_t vocab_size, int64_t s
 }
 
 Status Indices(const std::string& folder, int64_t documents) {
-  const std::string prefix = folder + "/documents";
+  const std::string prefix = folder + "/documents", cache = folder + "/cache";
+  std::filesystem::create_directories(cache);
   ASSIGN_OR_RETURN(const int64_t tokens, MakeDocuments(prefix, documents));
   std::printf("%.1f M documents, %.2f B tokens\n", static_cast<double>(documents) / 1e6,
               static_cast<double>(tokens) / 1e9);
-  const std::string cache = folder + "/cache";
-  std::filesystem::create_directory(cache);
   for (const char* rank : {"first", "next"}) {
     DataSourceArgs args = OneEpoch(prefix, 51200, (tokens - 1) / kSeqLength);
     args.cache = {.folder = cache, .owner = "bench/indices"};

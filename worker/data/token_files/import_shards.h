@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "worker/data/token_files/rearrange.h"
 #include "worker/data/token_type.h"
+#include "worker/data/tokenizer.h"
 #include "worker/data/tokenizer/record.h"
 
 namespace mt::data {

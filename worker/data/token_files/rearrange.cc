@@ -126,8 +126,7 @@ std::optional<TokenizerConfig> KeptBeside(const std::vector<std::string>& prefix
   if (!record) return std::nullopt;
   for (const std::string& prefix : prefixes) {
     const std::string folder = std::filesystem::path(prefix).parent_path().string();
-    const auto kept = FindKeptTokenizer(record->type, record->digest, folder);
-    if (kept) return kept;
+    if (auto kept = FindKeptTokenizer(record->type, record->digest, folder)) return kept;
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
 // Scores a task's documents with a model: what is predicted how well, as the numbers of the task's
-// type and rules (README.md, "Scores").
+// type and rules (worker/decode/scores/README.md, "Scores").
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What is to be scored: the tasks of a task file (README.md, "Task file"). Reading blocks.
+// What is to be scored: the tasks of a task file (worker/decode/scores/README.md, "Task file").
+// Reading blocks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace mt::decode {
 
 enum class TaskType : uint8_t { kPerplexity, kLastWord, kMultipleChoice };
-// How texts are divided, cleaned and made tokens (README.md, "Rules").
+// How texts are divided, cleaned and made tokens (worker/decode/scores/README.md, "Rules").
 enum class TaskRules : uint8_t { kPlain, kWikitext, kHellaswag, kLlmC };
 // "perplexity", "last_word", "multiple_choice"; "plain", "wikitext", "hellaswag", "llm.c".
 std::string_view Name(TaskType type);

@@ -61,7 +61,7 @@ std::string RefuseMinus(std::string& text) {
   return text.starts_with('-') ? "must not be negative" : "";
 }
 
-void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
+void AddSubcommands(CLI::App* app, AgentOptions* options) {
   app->add_subcommand("stop-ranks",
                       "End all ranks that the agent of --state has left running, then exit")
       ->fallthrough()
@@ -71,6 +71,10 @@ void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
       ->fallthrough()
       ->add_option("cluster", options->join, "Its id, as `mtctl version` shows it")
       ->required();
+}
+
+void AddOptions(CLI::App* app, RawOptions* raw, AgentOptions* options) {
+  AddSubcommands(app, options);
   const auto take_last = CLI::MultiOptionPolicy::TakeLast;
   app->option_defaults()->multi_option_policy(take_last);
   app->add_option("--config", raw->config, "YAML file with these options (cpu_slots: 2)");

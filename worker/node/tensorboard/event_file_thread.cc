@@ -83,7 +83,7 @@ class EventFile {
         done += static_cast<size_t>(n);
         continue;
       }
-      const Status failed = base::ErrnoError(n < 0 ? errno : EIO, "write " + path_);
+      Status failed = base::ErrnoError(n < 0 ? errno : EIO, "write " + path_);
       if (::ftruncate(fd_.get(), size_) != 0) broken_ = failed;
       return failed;
     }

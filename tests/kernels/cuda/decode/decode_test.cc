@@ -23,6 +23,7 @@ TEST_P(CudaFewRowsTest, AreTheCpusSumsWhateverIsComputedBesideARow) {
                            {9001, 256},
                            {9001, 264},
                            {4096, 64},
+                           {8200, 96},
                            {2, 1003}}) {
     Twins twins;
     const Operand x = twins.Random(GetParam(), {kMaxFewRows, p.k}),

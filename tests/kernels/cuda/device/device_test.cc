@@ -92,19 +92,19 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnotherStreamsEvent) {
   const auto second = gpu.device().CreateStream(StreamPriority::kHigh);
   const auto event = gpu.device().CreateEvent();
   EXPECT_TRUE(event->IsDone());  // nothing was recorded
-  constexpr int64_t kElements = int64_t{64} << 20;
-  const auto a = gpu.device().Allocate(kElements * 4, MemoryKind::kDevice);
-  const Tensor x{a->data(), DType::kF32, {kElements}};
+  constexpr int64_t kFloats = int64_t{64} << 20;
+  const auto a = gpu.device().Allocate(kFloats * 4, MemoryKind::kDevice);
+  const Tensor x{a->data(), DType::kF32, {kFloats}};
   for (int i = 0; i < 20; ++i) gpu.vector().Fill(*first, x, 1);
   gpu.vector().Fill(*first, x, 2);
   event->Record(*first);
   second->Wait(*event);
   gpu.vector().AddTo(*second, x, x);
-  std::vector<float> out(kElements);
-  gpu.device().Copy(*second, out.data(), a->data(), kElements * 4);
+  std::vector<float> out(kFloats);
+  gpu.device().Copy(*second, out.data(), a->data(), kFloats * 4);
   second->Synchronize();
   EXPECT_TRUE(event->IsDone());
-  EXPECT_EQ(std::count(out.begin(), out.end(), 4.0F), kElements);
+  EXPECT_EQ(std::count(out.begin(), out.end(), 4.0F), kFloats);
 }
 
 TEST_F(CudaDeviceTest, RunningOutOfMemorySaysHowMuchThereIsAndHurtsNothing) {

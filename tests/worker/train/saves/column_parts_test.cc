@@ -22,7 +22,7 @@ namespace {
 
 using Overrides = std::vector<std::string>;
 
-const std::vector<Overrides>& Layouts() {
+const std::vector<Overrides>& ColumnLayouts() {
   static const std::vector<Overrides> layouts = {
       {},
       {"parallel.tensor=2", "parallel.data=2", "parallel.zero_stage=1"},
@@ -33,7 +33,7 @@ const std::vector<Overrides>& Layouts() {
 
 // [64, 4096] in fp64: eight parts of 256 KiB. That of the attention, [64, 64], is none.
 constexpr int64_t kHidden = 64, kFfn = 4096, kPart = kFfn / 8;
-constexpr int64_t kSavedStep = 2, kLastStep = 4;
+constexpr int64_t kColumnsSavedStep = 2, kColumnsLastStep = 4;
 
 class ColumnPartsTest : public TrainTest {
  protected:
@@ -47,7 +47,7 @@ class ColumnPartsTest : public TrainTest {
                            "checkpoint.directory=" + directory};
     if (!load.empty()) overrides.push_back("checkpoint.load=" + load);
     if (directory != "none")
-      overrides.push_back("checkpoint.every_iters=" + std::to_string(kSavedStep));
+      overrides.push_back("checkpoint.every_iters=" + std::to_string(kColumnsSavedStep));
     overrides.insert(overrides.end(), layout.begin(), layout.end());
     // One job: where it has reached its exit already, it saves what it has loaded.
     adjust_ = [](int, TrainArgs* args) {
@@ -63,7 +63,7 @@ class ColumnPartsTest : public TrainTest {
     return dir_.path() + "/checkpoints/" + directory;
   }
   checkpoint::CheckpointPlace Saved(const std::string& directory) const {
-    const checkpoint::CheckpointId id{kSavedStep, 1};
+    const checkpoint::CheckpointId id{kColumnsSavedStep, 1};
     return {.directory = PathOf(directory),
             .id = id,
             .folder = base::JoinPath(PathOf(directory), checkpoint::FolderName(id))};
@@ -71,7 +71,8 @@ class ColumnPartsTest : public TrainTest {
 
   // Stored boxes of a tensor, "row+rows column+columns", and how often each occurs.
   std::map<std::string, int> BoxesOf(const std::string& directory, const std::string& key) const {
-    const auto manifest = checkpoint::ReadWholeManifest(PathOf(directory), {kSavedStep, 1}).value();
+    const auto manifest =
+        checkpoint::ReadWholeManifest(PathOf(directory), {kColumnsSavedStep, 1}).value();
     std::map<std::string, int> boxes;
     for (const auto& slice : manifest.tensors.at(key).slices) {
       ++boxes[fmt::format("{}+{} {}+{}", slice.offset[0], slice.shape[0], slice.offset[1],
@@ -108,10 +109,10 @@ TEST_F(ColumnPartsTest, EveryLayoutGoesOnFromTheParts) {
   std::map<std::string, int> parts;
   for (int64_t i = 0; i < 8; ++i) parts[fmt::format("0+{} {}+{}", kHidden, i * kPart, kPart)] = 1;
   const auto name = [](size_t i) { return "layout" + std::to_string(i); };
-  const std::vector<Overrides>& layouts = Layouts();
+  const std::vector<Overrides>& layouts = ColumnLayouts();
   std::vector<std::vector<StepRecord>> straight;
   for (size_t i = 0; i < layouts.size(); ++i) {
-    straight.push_back(RunAs(layouts[i], kLastStep, name(i), ""));
+    straight.push_back(RunAs(layouts[i], kColumnsLastStep, name(i), ""));
     ExpectSameCurve(straight[i], straight[0], 1e-12, 1e-12);
     for (const char* kind : {"weights", "exp_avg", "exp_avg_sq"}) {
       const std::string down = fmt::format("{}/layers.1.ffn.down.weight", kind);
@@ -121,11 +122,12 @@ TEST_F(ColumnPartsTest, EveryLayoutGoesOnFromTheParts) {
     }
   }
   for (size_t i = 0; i < layouts.size(); ++i) {
-    const std::string load = name(i) + "/" + checkpoint::FolderName({kSavedStep, 1});
+    const std::string load = name(i) + "/" + checkpoint::FolderName({kColumnsSavedStep, 1});
     for (size_t j = 0; j < layouts.size(); ++j) {
       SCOPED_TRACE(fmt::format("layout {} into layout {}", i, j));
-      const std::vector<StepRecord> got = RunAs(layouts[j], kLastStep, "none", load);
-      const std::vector<StepRecord> want(straight[i].begin() + kSavedStep, straight[i].end());
+      const std::vector<StepRecord> got = RunAs(layouts[j], kColumnsLastStep, "none", load);
+      const std::vector<StepRecord> want(straight[i].begin() + kColumnsSavedStep,
+                                         straight[i].end());
       ASSERT_EQ(got.size(), want.size());
       if (i == j) {
         ExpectEqualCurve(got, want);
@@ -133,7 +135,7 @@ TEST_F(ColumnPartsTest, EveryLayoutGoesOnFromTheParts) {
         ExpectSameCurve(got, want, 1e-12, 1e-12);
       }
       const std::string again = fmt::format("from{}to{}", i, j);
-      RunAs(layouts[j], kSavedStep, again, load);
+      RunAs(layouts[j], kColumnsSavedStep, again, load);
       const auto diff = checkpoint::Diff({.a = Saved(name(i)), .b = Saved(again)});
       ASSERT_TRUE(diff.ok()) << diff.status();
       EXPECT_GT(diff->num_tensors, 60);
