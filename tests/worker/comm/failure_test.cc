@@ -234,9 +234,11 @@ TEST_P(FailureTest, AbortEndsReceiveAndTheReceiverOfTheAborted) {
 
 TEST_P(FailureTest, AbortBetweenCallsIsSeenByTheNext) {
   Ranks ranks(GetParam(), 2);
+  AllAreOut all_out(2);
   ranks.Run("idle", [&](ProcessGroup& group) {
     InlineStream stream;
-    ASSERT_EQ(group.Barrier(stream), OkStatus());
+    EXPECT_EQ(group.Barrier(stream), OkStatus());
+    all_out.Wait();
     if (group.rank() == 0) {
       group.Abort("enough");
       EXPECT_EQ(group.Barrier(stream).code(), StatusCode::kAborted);
@@ -396,9 +398,11 @@ TEST_P(FailureTest, AbortInTheMiddleOfRunningCollectives) {
   // Buffers die as soon as their call returns: nothing may touch them afterwards.
   for (int trial = 0; trial < 10; ++trial) {
     Ranks ranks(GetParam(), 3);
+    AllAreOut all_out(3);
     ranks.Run("race", [&](ProcessGroup& group) {
       InlineStream stream;
-      ASSERT_EQ(group.Barrier(stream), OkStatus());
+      EXPECT_EQ(group.Barrier(stream), OkStatus());
+      all_out.Wait();
       std::thread aborter;
       if (group.rank() == trial % 3) {
         aborter = std::thread([&group, trial] {

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/worker/comm/group_harness.h"
 #include "tests/worker/comm/nccl_harness.h"
 #include "worker/comm/memory_store.h"
 #include "worker/comm/nccl/nccl_factory.h"
@@ -286,9 +287,11 @@ TEST(NcclFailure, AGroupIsDestroyedWithACallUnderWay) {
 
 TEST(NcclFailure, AbortsInTheMiddleOfRunningCollectives) {
   for (int trial = 0; trial < 10; ++trial) {
+    AllAreOut all_out(2);
     RunNccl("race", 2, {}, [&](NcclRank& rank) {
       std::vector<float> data(100003);
-      ASSERT_EQ(rank.group.Barrier(rank.stream), OkStatus());
+      EXPECT_EQ(rank.group.Barrier(rank.stream), OkStatus());
+      all_out.Wait();
       std::thread aborter([&] {
         std::this_thread::sleep_for(milliseconds(trial));
         rank.group.Abort("now");
