@@ -115,8 +115,8 @@ next=(--prompt '"I "')
 if [ "$better" = tokens ]; then
   data=("${as_tokens[@]}")
   # The blank between words is the next token's.
-  text=(--prompt "The" --tokenizer-file "$vocabulary")
-  next=(--prompt '"I"' --tokenizer-file "$vocabulary")
+  text=(--prompt "The")
+  next=(--prompt '"I"')
 fi
 
 say "training $where, on $better"
