@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the fuzzers of worker/data and worker/hf side by side, each for so long from a new seed. Usage: fuzz.sh BUILD SECONDS
+# Runs the fuzzers of worker/data, worker/hf and worker/llmc side by side, each for so long from a new seed. Usage: fuzz.sh BUILD SECONDS
 #   BUILD   a build folder (build/asan-ubsan); logs go to BUILD/fuzz
 # Ends with what each has read, or with the last lines of those that failed: a failed expectation, a sanitizer's report, or a hang.
 # tests/worker/data/corpus/README.md says what they begin with and how a failure is repeated.
@@ -21,6 +21,7 @@ fuzzers=( # program:test
   mt_hf_test:HfFuzzTest.Configs
   mt_hf_test:HfFuzzTest.Shards
   mt_hf_test:HfFuzzTest.Indexes
+  mt_llmc_test:LlmcFuzzTest.Headers
 )
 
 mkdir -p "$build/fuzz"

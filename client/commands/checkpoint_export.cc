@@ -1,5 +1,8 @@
-// `mtctl checkpoint export`: a checkpoint's weights as a folder for Hugging Face's transformers.
+// `mtctl checkpoint export`: a checkpoint's weights as a folder for Hugging Face's transformers, or
+// as a model file of llm.c.
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
@@ -15,9 +18,13 @@
 #include "worker/checkpoint/inspect/saved_tokenizer.h"
 #include "worker/hf/export.h"
 #include "worker/hf/tokenizer_texts.h"
+#include "worker/llmc/export.h"
 
 namespace mt::client {
 namespace {
+
+// Of flags that a model file of llm.c has no use for.
+constexpr char kOfHf[] = "Of --format hf: ";
 
 struct ExportFlags {
   std::string from, to;
@@ -92,7 +99,7 @@ std::string Text(const hf::ExportResult& result, const std::string& to) {
   return text;
 }
 
-ExitCode RunExport(const ExportFlags& flags, const GlobalOptions& options) {
+ExitCode ExportHf(const ExportFlags& flags, const GlobalOptions& options) {
   const auto place = ResolveCheckpoint(flags.from, options);
   if (!place.ok()) return Complain(place.status());
   const auto tokenizer = TokenizerOf(flags, place->place);
@@ -120,31 +127,101 @@ ExitCode RunExport(const ExportFlags& flags, const GlobalOptions& options) {
                  options.output));
 }
 
+std::string Text(const llmc::ExportResult& result) {
+  const llmc::Header& header = result.header;
+  std::string text =
+      fmt::format("exported to {}: llm.c version {}, {}, vocabulary {} padded to {}, {}\n",
+                  result.file, static_cast<int>(header.version), llmc::TorchNameOf(header.version),
+                  header.vocab, header.padded_vocab, FormatBytes(result.bytes));
+  if (header.vocab == header.padded_vocab) {
+    text +=
+        "note: llm.c's dev/eval/export_hf.py makes an empty word table of a vocabulary without "
+        "padding; --format hf writes the folder for transformers\n";
+  }
+  if (header.version == llmc::Version::kF32 && result.trained_in == "float64") {
+    text +=
+        "note: the job trains in float64, which no file of llm.c has: its weights are rounded to "
+        "float32\n";
+  }
+  return text;
+}
+
+ExitCode ExportLlmc(const ExportFlags& flags, const GlobalOptions& options) {
+  const auto place = ResolveCheckpoint(flags.from, options);
+  if (!place.ok()) return Complain(place.status());
+  BytesLine line("exporting");
+  const auto exported =
+      llmc::Export({.from = place->place,
+                    .to = flags.to,
+                    .dtype = flags.dtype,
+                    .overwrite = flags.overwrite,
+                    .progress = [&](int64_t done, int64_t total) { line.Show(done, total); }});
+  line.Clear();
+  if (!exported.ok()) return Complain(exported.status());
+  if (options.output == OutputFormat::kName) return PrintText(exported->file + "\n");
+  if (IsTable(options.output)) return PrintText(Text(*exported));
+  const std::filesystem::path file = exported->file;
+  const std::string folder = file.parent_path().string();
+  const auto version = exported->header.version;
+  return PrintText(RenderTree(
+      nlohmann::ordered_json{
+          {"folder", folder.empty() ? "." : folder},
+          {"architecture", fmt::format("llm.c version {}", static_cast<int>(version))},
+          {"dtype", llmc::TorchNameOf(version)},
+          {"bytes", exported->bytes},
+          {"files", nlohmann::ordered_json::array({file.filename().string()})}},
+      options.output));
+}
+
+ExitCode RunExport(const ExportFlags& flags, bool of_hf, const GlobalOptions& options) {
+  if (flags.format == "hf") return ExportHf(flags, options);
+  if (!of_hf) return ExportLlmc(flags, options);
+  return Complain(base::InvalidArgument(
+                      "--max-shard-size and the flags of a tokenizer are of --format hf: a model "
+                      "file of llm.c is one file, and has no tokenizer"),
+                  kExitUsage);
+}
+
 }  // namespace
 
 void AddCheckpointExport(CLI::App* checkpoint, const CommandContext& context) {
   CLI::App* command = checkpoint->add_subcommand(
-      "export", "Write a checkpoint's weights as a folder that Hugging Face's transformers loads");
+      "export",
+      "Write a checkpoint's weights as a folder that Hugging Face's transformers loads, or as a "
+      "model file of llm.c");
   auto flags = std::make_shared<ExportFlags>();
   command->add_option("checkpoint", flags->from, kCheckpointHelp)->required();
-  command->add_option("dest", flags->to, "The folder that gets the model; made if it is missing")
+  command
+      ->add_option("dest", flags->to,
+                   "The folder that gets the model; made if it is missing. Of llm.c: the file, "
+                   "NAME.bin, or a folder that is there, which gets model_STEP.bin")
       ->required();
-  command->add_option("--format", flags->format, "hf: config.json, safetensors, tokenizer")
-      ->check(CLI::IsMember({"hf"}))
+  command
+      ->add_option(
+          "--format", flags->format,
+          "hf: config.json, safetensors, tokenizer; llmc: one file, version 3 (float32) or "
+          "5 (bfloat16)")
+      ->check(CLI::IsMember({"hf", "llmc"}))
       ->capture_default_str();
   command
       ->add_option("--dtype", flags->dtype,
-                   "float32, bfloat16, float16 or float64 (default: what the job trains in)")
+                   "float32 or bfloat16; of hf also float16 or float64 (default: what the job "
+                   "trains in; of llmc float32 where that is neither)")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
-  command
-      ->add_option("--max-shard-size", flags->max_shard_bytes,
-                   "Of a file of weights, such as 500MB or 2GiB (default: 5GB)")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::PositiveNumber);
+  auto* shard_size =
+      command
+          ->add_option("--max-shard-size", flags->max_shard_bytes,
+                       std::string(kOfHf) +
+                           "the size of a file of weights, such as 500MB or 2GiB (default: 5GB)")
+          ->transform(CLI::AsSizeValue(true))
+          ->check(CLI::PositiveNumber);
   command->add_flag("--overwrite", flags->overwrite, "Replace a model that is there");
-  AddTokenizerFiles(command, &flags->tokenizer);
+  AddTokenizerFiles(command, &flags->tokenizer, kOfHf);
   command->callback([=, options = context.options, run = context.run] {
-    *run = [=] { return RunExport(*flags, *options); };
+    bool of_hf = shard_size->count() > 0;
+    for (const char* const name : {"--tokenizer", "--tokenizer-file", "--vocab", "--merges"})
+      of_hf = of_hf || command->count(name) > 0;
+    *run = [=] { return RunExport(*flags, of_hf, *options); };
   });
 }
 

@@ -7,14 +7,15 @@
 
 namespace mt::client {
 
-void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config) {
+void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config, const std::string& when) {
   command->add_option("--tokenizer", config->type,
-                      "byte, ids (or null), gpt2_bpe, hf, sentencepiece; or the path of a "
-                      "tokenizer.json or SentencePiece .model");
+                      when +
+                          "byte, ids (or null), gpt2_bpe, hf, sentencepiece; or the path of a "
+                          "tokenizer.json or SentencePiece .model");
   command->add_option("--tokenizer-file", config->file,
-                      "tokenizer.json (hf) or model (sentencepiece)");
-  command->add_option("--vocab", config->vocab, "vocab.json (gpt2_bpe)");
-  command->add_option("--merges", config->merges, "merges.txt (gpt2_bpe)");
+                      when + "tokenizer.json (hf) or model (sentencepiece)");
+  command->add_option("--vocab", config->vocab, when + "vocab.json (gpt2_bpe)");
+  command->add_option("--merges", config->merges, when + "merges.txt (gpt2_bpe)");
 }
 
 void AddTokenizerFlags(CLI::App* command, data::TokenizerConfig* config) {

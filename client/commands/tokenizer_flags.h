@@ -14,8 +14,10 @@ struct TokenizerConfig;
 
 namespace mt::client {
 
-// Adds --tokenizer, --tokenizer-file, --vocab and --merges, as below.
-void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config);
+// Adds --tokenizer, --tokenizer-file, --vocab and --merges, as below. `when` opens what is said of
+// each: "Of --format hf: ".
+void AddTokenizerFiles(CLI::App* command, data::TokenizerConfig* config,
+                       const std::string& when = "");
 
 // Adds --tokenizer, --tokenizer-file, --vocab, --merges, --vocab-size and --eod to `command`; they
 // fill `config`, which must live as long as the command.

@@ -128,6 +128,12 @@ void CheckLoad(const v1::Checkpoint& checkpoint, FaultList* faults) {
                 "hf reads a folder with config.json and safetensors: name it, below "
                 "checkpoint_root, by checkpoint.load alone");
   }
+  if (checkpoint.load_kind() == v1::Checkpoint::LOAD_KIND_LLMC &&
+      (!checkpoint.has_load() || checkpoint.has_load_tag())) {
+    faults->Add("checkpoint.load_kind",
+                "llmc reads a model file of llm.c (model_00001000.bin): name it, below "
+                "checkpoint_root, by checkpoint.load alone");
+  }
   if (checkpoint.has_load_tag() && !checkpoint.has_load() && checkpoint.directory() == "none") {
     faults->Add(
         "checkpoint.load_tag",

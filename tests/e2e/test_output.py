@@ -81,6 +81,8 @@ CASES = [
     ("checkpoint copy", "{C} copies", "copied"),
     ("checkpoint export", "{C} hf", "exported"),
     ("checkpoint import", "hf", "imported"),
+    ("checkpoint export", "{C} model.bin --format llmc", "exported"),
+    ("checkpoint import", "model.bin", "imported"),
     ("checkpoint delete", "{C} --ended --yes", "kept"),
     ("checkpoint delete", "{D} --run {R} --ended --yes", "run_removed"),
     ("submit", "-f job.yaml --set name=other {LONG}", "job"),

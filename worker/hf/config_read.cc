@@ -289,20 +289,7 @@ class Reader {
       return base::InvalidArgument("{}", fmt::join(fields_.faults(), "; "));
     if (!fields_.refusals().empty())
       return base::FailedPrecondition("{}", fmt::join(fields_.refusals(), "; "));
-    model_.set_seq_length(std::min(model_.max_positions(), kSeqLength));
-    JobSpec job;
-    job.set_name("hf");
-    *job.mutable_model() = model_;
-    job.mutable_data()->set_mock(true);
-    job.mutable_training()->set_micro_batch_size(1);
-    job.mutable_training()->set_train_iters(1);
-    job.mutable_optimizer()->set_lr(1e-4);
-    const Status completed = spec::ToStatus(spec::CompleteJob({}, &job));
-    if (!completed.ok()) {
-      return base::FailedPrecondition("what it says is no model of a job: {}",
-                                      base::Message(completed));
-    }
-    config_.model = std::make_shared<const Model>(job.model());
+    ASSIGN_OR_RETURN(config_.model, CompleteModel(model_));
     config_.notes = fields_.notes();
     return std::move(config_);
   }
@@ -314,6 +301,21 @@ class Reader {
 };
 
 }  // namespace
+
+StatusOr<std::shared_ptr<const Model>> CompleteModel(const Model& model) {
+  JobSpec job;
+  job.set_name("imported");
+  *job.mutable_model() = model;
+  job.mutable_model()->set_seq_length(std::min(model.max_positions(), kSeqLength));
+  job.mutable_data()->set_mock(true);
+  job.mutable_training()->set_micro_batch_size(1);
+  job.mutable_training()->set_train_iters(1);
+  job.mutable_optimizer()->set_lr(1e-4);
+  const Status completed = spec::ToStatus(spec::CompleteJob({}, &job));
+  if (completed.ok()) return std::make_shared<const Model>(job.model());
+  return base::FailedPrecondition("what it says is no model of a job: {}",
+                                  base::Message(completed));
+}
 
 StatusOr<HfConfig> ParseConfig(std::string_view text) {
   if (text.size() > kMaxConfigBytes) {

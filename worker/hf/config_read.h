@@ -35,11 +35,21 @@ inline constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // values.
 StatusOr<HfConfig> ParseConfig(std::string_view text);
 
-// The fields in which a job's completed model is another one than config.json's, for a job that
-// begins with those weights: "model.norm_eps: config.json has 1e-06, the job 1e-05". Empty: none.
-// Not compared is what is no part of the network: sequence length, padding, dropout, initial
-// values, and positions that have no table.
-std::vector<std::string> ModelDifferences(const megatrain::v1::Model& hf,
-                                          const megatrain::v1::Model& job);
+// A model that was read, as a job has it: completed (spec::CompleteJob), with samples of its
+// positions, of at most kSeqLength. kFailedPrecondition: it is none that a job can have.
+StatusOr<std::shared_ptr<const megatrain::v1::Model>> CompleteModel(
+    const megatrain::v1::Model& model);
+
+// The fields in which a job's completed model is another one than the stored one that `says`
+// describes, for a job that begins with those weights: "model.norm_eps: config.json has 1e-06, the
+// job 1e-05". Empty: none. Not compared is what is no part of the network: sequence length,
+// padding, dropout, initial values, and positions that have no table.
+std::vector<std::string> ModelDifferences(const megatrain::v1::Model& stored,
+                                          const megatrain::v1::Model& job,
+                                          std::string_view says = "config.json");
+
+// The name of a value of a model's enumerations as a job says it: "NORM_RMSNORM" as "rmsnorm". A
+// text without an underscore stays as it is.
+std::string JobWord(const std::string& value);
 
 }  // namespace mt::hf

@@ -1,7 +1,12 @@
 // The conversions are those of the CPU reference, so that what is exported in 16 bits are the
-// weights that training computes with.
+// weights that training computes with. Where a value comes to its type by way of another one, it is
+// rounded to odd on the way: cut off, the last bit set where something was. Such a value is between
+// the same neighbours as the exact one in any type that has two bits less, so that only the last
+// rounding counts.
 #include "worker/hf/element_types.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -27,27 +32,85 @@ T LoadAt(const std::byte* from, int64_t i) {
   return value;
 }
 
-template <class From, class To>
+// `nearest`, rounded from an exact value that differs from it by `error`, as rounded to odd.
+template <class T>
+T Odd(T nearest, double error) {
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  if (error == 0 || !std::isfinite(nearest)) return nearest;
+  auto bits = std::bit_cast<Bits>(nearest);
+  // Zero is nearer to zero than what it was rounded from.
+  const bool beyond = nearest != 0 && (nearest > 0) == (error < 0);
+  if (beyond) --bits;
+  if (nearest == 0) bits = std::bit_cast<Bits>(std::copysign(T{0}, static_cast<T>(error)));
+  return std::bit_cast<T>(bits | 1U);
+}
+
+// What is rounded to 16 bits: a double as float.
+float Wide(float value) { return value; }
+float Wide(double value) {
+  const auto nearest = static_cast<float>(value);
+  return Odd(nearest, value - double{nearest});
+}
+
+// A value in the type that it is computed in, as a To.
+template <class To, class Computed>
+To RoundTo(Computed value) {
+  if constexpr (sizeof(To) >= sizeof(float)) {
+    return static_cast<To>(value);
+  } else {
+    To out;
+    kernels::cpu::Narrow(Wide(value), &out);
+    return out;
+  }
+}
+
+struct Plain {
+  template <class From, class To>
+  static To Of(From value) {
+    return RoundTo<To>(kernels::cpu::Widen(value));
+  }
+};
+
+struct OnePlus {
+  template <class From, class To>
+  static To Of(From value) {
+    const auto g = static_cast<double>(kernels::cpu::Widen(value));
+    const double sum = 1 + g;
+    if constexpr (std::is_same_v<To, double>) {
+      return sum;
+    } else {
+      // What the sum lacks is a double itself.
+      const double rest = sum - 1;
+      return RoundTo<To>(Odd(sum, (1 - (sum - rest)) + (g - rest)));
+    }
+  }
+};
+
+template <class Op, class From, class To>
 void Convert(const std::byte* in, std::byte* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    const auto wide = kernels::cpu::Widen(LoadAt<From>(in, i));
-    To narrow;
-    if constexpr (std::is_same_v<To, double>) {
-      narrow = static_cast<double>(wide);
-    } else {
-      kernels::cpu::Narrow(static_cast<float>(wide), &narrow);
-    }
+    const To narrow = Op::template Of<From, To>(LoadAt<From>(in, i));
     std::memcpy(out + i * static_cast<int64_t>(sizeof(To)), &narrow, sizeof(To));
   }
 }
 
-template <class From>
+template <class Op, class From>
 void ConvertFrom(const std::byte* in, std::string_view to, std::byte* out, int64_t count) {
-  if (to == "F32") return Convert<From, float>(in, out, count);
-  if (to == "F64") return Convert<From, double>(in, out, count);
-  if (to == "BF16") return Convert<From, Bf16>(in, out, count);
+  if (to == "F32") return Convert<Op, From, float>(in, out, count);
+  if (to == "F64") return Convert<Op, From, double>(in, out, count);
+  if (to == "BF16") return Convert<Op, From, Bf16>(in, out, count);
   CHECK(to == "F16") << "no floating type: " << to;
-  Convert<From, F16>(in, out, count);
+  Convert<Op, From, F16>(in, out, count);
+}
+
+template <class Op>
+void ConvertAs(std::string_view from, const std::byte* in, std::string_view to, std::byte* out,
+               int64_t count) {
+  if (from == "F32") return ConvertFrom<Op, float>(in, to, out, count);
+  if (from == "F64") return ConvertFrom<Op, double>(in, to, out, count);
+  if (from == "BF16") return ConvertFrom<Op, Bf16>(in, to, out, count);
+  CHECK(from == "F16") << "no floating type: " << from;
+  ConvertFrom<Op, F16>(in, to, out, count);
 }
 
 }  // namespace
@@ -56,11 +119,12 @@ bool IsFloatType(std::string_view dtype) { return !TorchName(dtype).empty(); }
 
 void ConvertElements(std::string_view from, const std::byte* in, std::string_view to,
                      std::byte* out, int64_t count) {
-  if (from == "F32") return ConvertFrom<float>(in, to, out, count);
-  if (from == "F64") return ConvertFrom<double>(in, to, out, count);
-  if (from == "BF16") return ConvertFrom<Bf16>(in, to, out, count);
-  CHECK(from == "F16") << "no floating type: " << from;
-  ConvertFrom<F16>(in, to, out, count);
+  ConvertAs<Plain>(from, in, to, out, count);
+}
+
+void ConvertOnePlus(std::string_view from, const std::byte* in, std::string_view to, std::byte* out,
+                    int64_t count) {
+  ConvertAs<OnePlus>(from, in, to, out, count);
 }
 
 std::string_view TorchName(std::string_view dtype) {

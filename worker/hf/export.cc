@@ -2,20 +2,18 @@
 #include "worker/hf/export.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "common/base/files.h"
-#include "common/spec/derived.h"
-#include "common/spec/parse.h"
-#include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/whole_manifest.h"
+#include "worker/hf/checkpoint_job.h"
 #include "worker/hf/config_write.h"
 #include "worker/hf/element_types.h"
+#include "worker/hf/new_files.h"
 #include "worker/hf/shard_plan.h"
 #include "worker/hf/tensor_writer.h"
 
@@ -24,39 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using megatrain::v1::JobSpec;
-using megatrain::v1::Training;
 
-constexpr std::string_view kPartial = ".partial";  // while it is written
 constexpr std::string_view kConfigName = "config.json";
-
-// The job with the vocabulary that its word table has.
-StatusOr<JobSpec> JobOf(const checkpoint::Manifest& manifest) {
-  JobSpec job;
-  const Status read = spec::ToStatus(spec::LoadJob(manifest.spec_json, {}, {.stored = true}, &job));
-  if (!read.ok()) {
-    return base::FailedPrecondition(
-        "the manifest of step {} has a job that this program does not know: {}", manifest.step,
-        base::Message(read));
-  }
-  const auto words = manifest.tensors.find("weights/embedding.word.weight");
-  if (words == manifest.tensors.end() || words->second.shape.empty())
-    return base::FailedPrecondition("the checkpoint of step {} has no word table", manifest.step);
-  job.mutable_model()->set_vocab_size(words->second.shape[0]);
-  return job;
-}
-
-std::string_view TypeThatTrains(const JobSpec& job) {
-  switch (job.training().precision()) {
-    case Training::PRECISION_BF16:
-      return "BF16";
-    case Training::PRECISION_FP16:
-      return "F16";
-    case Training::PRECISION_FP64:
-      return "F64";
-    default:
-      return "F32";
-  }
-}
 
 StatusOr<std::string> TypeOf(const ExportArgs& args, const JobSpec& job) {
   if (args.dtype.empty()) return std::string(TypeThatTrains(job));
@@ -79,64 +46,46 @@ std::vector<std::string> ModelFilesIn(const std::string& folder) {
   return names;
 }
 
+// That no model is there which is not to be replaced.
+Status CheckFree(const ExportArgs& args) {
+  if (args.overwrite) return OkStatus();
+  const std::vector<std::string> there = ModelFilesIn(args.to);
+  if (there.empty() && !base::Exists(base::JoinPath(args.to, kConfigName))) return OkStatus();
+  return base::Error(absl::StatusCode::kAlreadyExists,
+                     "{} has a model already ({}): name another folder, or --overwrite", args.to,
+                     there.empty() ? std::string(kConfigName) : there[0]);
+}
+
 Status CheckFolder(const ExportArgs& args, int64_t bytes) {
   RETURN_IF_ERROR(base::MakeDirs(args.to));
-  const std::vector<std::string> there = ModelFilesIn(args.to);
-  if (!args.overwrite && (!there.empty() || base::Exists(base::JoinPath(args.to, kConfigName)))) {
-    return base::Error(absl::StatusCode::kAlreadyExists,
-                       "{} has a model already ({}): name another folder, or --overwrite", args.to,
-                       there.empty() ? std::string(kConfigName) : there[0]);
-  }
+  RETURN_IF_ERROR(CheckFree(args));
   ASSIGN_OR_RETURN(const int64_t room, base::FreeBytes(args.to));
   if (room > bytes) return OkStatus();
   return base::Error(absl::StatusCode::kResourceExhausted,
                      "{} has {} bytes free, and the tensors are {}", args.to, room, bytes);
 }
 
-// Files that have their names only when all are written.
-class NewFiles {
- public:
-  explicit NewFiles(std::string folder) : folder_(std::move(folder)) {}
-  NewFiles(const NewFiles&) = delete;
-  NewFiles& operator=(const NewFiles&) = delete;
-  ~NewFiles() {
-    for (const std::string& name : names_) std::remove(PartialPath(name).c_str());
+// What is left of a model that was there: of the other form, and of shards; and a tokenizer's
+// files.
+Status RemoveOthers(const ExportArgs& args, const std::vector<std::string>& names) {
+  std::vector<std::string> old;
+  if (args.overwrite) old = ModelFilesIn(args.to);
+  old.insert(old.end(), {"tokenizer.json", "tokenizer_config.json"});
+  for (const std::string& name : old) {
+    if (std::ranges::find(names, name) == names.end())
+      std::remove(base::JoinPath(args.to, name).c_str());
   }
+  return base::SyncDir(args.to);
+}
 
-  // Where a new file of this name is written.
-  std::string Add(const std::string& name) {
-    names_.push_back(name);
-    std::remove(PartialPath(name).c_str());  // left by a crash
-    return PartialPath(name);
-  }
-  Status AddText(const std::string& name, std::string_view text) {
-    return base::WriteFileAtomic(Add(name), text);
-  }
-  // Gives all their names, then removes what is left of another model, and syncs the folder. A
-  // crash in between may leave files of both: two forms of one model, which readers refuse.
-  Status Commit() {
-    for (const std::string& name : names_) {
-      if (std::rename(PartialPath(name).c_str(), base::JoinPath(folder_, name).c_str()) != 0)
-        return base::ErrnoError(errno, "rename " + PartialPath(name));
-    }
-    std::vector<std::string> old = ModelFilesIn(folder_);
-    old.insert(old.end(), {"tokenizer.json", "tokenizer_config.json"});
-    for (const std::string& name : old) {
-      if (std::ranges::find(names_, name) == names_.end())
-        std::remove(base::JoinPath(folder_, name).c_str());
-    }
-    return base::SyncDir(folder_);
-  }
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  std::string PartialPath(const std::string& name) const {
-    return base::JoinPath(folder_, name + std::string(kPartial));
-  }
-
-  const std::string folder_;
-  std::vector<std::string> names_;
-};
+// A crash in between may leave files of both: two forms of one model, which readers refuse.
+Status GiveNames(const ExportArgs& args, NewFiles* files) {
+  RETURN_IF_ERROR(CheckFree(args));  // of shards of other numbers, too
+  RETURN_IF_ERROR(files->Commit([&](const std::string& name) {
+    return !args.overwrite && (name == kConfigName || IsModelFile(name));
+  }));
+  return RemoveOthers(args, files->names());
+}
 
 std::vector<StreamTensor> StreamTensorsOf(const std::vector<HfTensor>& tensors,
                                           const std::string& type) {
@@ -166,7 +115,7 @@ Status WriteShards(const std::vector<ShardFile>& shards, const std::vector<HfTen
 StatusOr<ExportResult> Export(const ExportArgs& args) {
   ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
                    checkpoint::ReadWholeManifest(args.from.directory, args.from.id));
-  ASSIGN_OR_RETURN(const JobSpec job, JobOf(manifest));
+  ASSIGN_OR_RETURN(const JobSpec job, JobOfCheckpoint(manifest));
   const megatrain::v1::Model& model = job.model();
   ExportResult result;
   ASSIGN_OR_RETURN(result.family, FamilyOf(model));
@@ -195,12 +144,13 @@ StatusOr<ExportResult> Export(const ExportArgs& args) {
                          if (args.progress) args.progress(done, result.bytes);
                        }});
   NewFiles files(args.to);
+  // The first to get its name: every export has one of this name.
+  RETURN_IF_ERROR(files.AddText(std::string(kConfigName), config));
   RETURN_IF_ERROR(WriteShards(shards, tensors, &writer, &files));
   if (shards.size() > 1) RETURN_IF_ERROR(files.AddText(std::string(kIndexName), IndexText(shards)));
   for (const auto& [name, text] : args.texts) RETURN_IF_ERROR(files.AddText(name, text));
   RETURN_IF_ERROR(files.AddText("generation_config.json", GenerationConfigText(args.eos)));
-  RETURN_IF_ERROR(files.AddText(std::string(kConfigName), config));
-  RETURN_IF_ERROR(files.Commit());
+  RETURN_IF_ERROR(GiveNames(args, &files));
   result.files = files.names();
   return result;
 }

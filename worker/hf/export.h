@@ -39,13 +39,14 @@ struct ExportResult {
   std::vector<std::string> files;  // by name
 };
 
-// Writes every file beside its place, then gives all their names; what was there of the other form
-// (an index, or model.safetensors) and of shards goes. Weights are rounded once to `dtype`; where
-// it is not that of the checkpoint's fp32 masters the exported ones are those that a 16-bit job
-// computes with. Errors: FamilyOf's and ConfigText's, before anything is written; kInvalidArgument:
-// another dtype; kAlreadyExists: a model is there, and not overwrite; kResourceExhausted: no room;
-// checkpoint::ReadWholeManifest's; I/O errors. After an error the folder,
-// which may have been made, has no new file.
+// Writes every file beside its place (new_files.h), then gives all their names; what was there of
+// the other form (an index, or model.safetensors) and of shards goes. Weights are rounded once to
+// `dtype`; where it is not that of the checkpoint's fp32 masters the exported ones are those that a
+// 16-bit job computes with. Errors: FamilyOf's and ConfigText's, before anything is written;
+// kInvalidArgument: another dtype; kAlreadyExists: a model is there, or has come to be there when
+// all is written, and not overwrite; kResourceExhausted: no room; checkpoint::ReadWholeManifest's;
+// I/O errors. After an error the folder, which may have been made, has no new file, unless it
+// failed as names were given.
 StatusOr<ExportResult> Export(const ExportArgs& args);
 
 }  // namespace mt::hf

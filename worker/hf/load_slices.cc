@@ -15,10 +15,10 @@ using checkpoint::SliceToLoad;
 
 constexpr std::string_view kKind = "weights/";
 
-Status Check(const ModelFiles& files, const SliceToLoad& slice) {
+Status Check(const ParameterSource& files, const SliceToLoad& slice) {
   const auto it = files.parameters().find(slice.key.substr(kKind.size()));
   if (it == files.parameters().end())
-    return base::NotFound("the model of config.json has no {}", slice.key);
+    return base::NotFound("the model in the files has no {}", slice.key);
   if (it->second == slice.global_shape) return OkStatus();
   return base::FailedPrecondition("{} has shape [{}] in the files, [{}] in the job", slice.key,
                                   fmt::join(it->second, ", "), fmt::join(slice.global_shape, ", "));

@@ -1,4 +1,4 @@
-// Brings slices of a model's parameters, as a rank has them, from a folder of Hugging Face's into
+// Brings slices of a model's parameters, as a rank has them, from files of another program into
 // memory. Blocking; used by one thread.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 #include "common/base/status.h"
 #include "worker/checkpoint/loader.h"
-#include "worker/hf/model_files.h"
+#include "worker/hf/parameter_source.h"
 
 namespace mt::hf {
 
 struct LoadSlicesArgs {
-  const ModelFiles* files = nullptr;
+  const ParameterSource* files = nullptr;
   // Of "weights/<parameter>" alone; global_shape, offset, shape, dtype (kF32 or kF64), data and
   // places as in checkpoint::LoadArgs.
   std::vector<checkpoint::SliceToLoad> slices;
@@ -23,8 +23,8 @@ struct LoadSlicesArgs {
   int64_t buffer_bytes = int64_t{64} << 20;  // of a slice, in host memory at once
 };
 
-// kNotFound: the folder's model has no such parameter; kFailedPrecondition: its shape differs;
-// else ModelFiles::Read's errors. Destinations are undefined after an error.
+// kNotFound: the files' model has no such parameter; kFailedPrecondition: its shape differs;
+// else ParameterSource::Read's errors. Destinations are undefined after an error.
 Status LoadSlices(const LoadSlicesArgs& args);
 
 }  // namespace mt::hf

@@ -53,7 +53,8 @@ Fields FieldsOf(const Model& m) {
   return out;
 }
 
-// "NORM_RMSNORM" as a job says it.
+}  // namespace
+
 std::string JobWord(const std::string& value) {
   const size_t underscore = value.find('_');
   if (underscore == std::string::npos) return value;
@@ -62,15 +63,14 @@ std::string JobWord(const std::string& value) {
   return word;
 }
 
-}  // namespace
-
-std::vector<std::string> ModelDifferences(const Model& hf, const Model& job) {
-  const Fields theirs = FieldsOf(hf), ours = FieldsOf(job);
+std::vector<std::string> ModelDifferences(const Model& stored, const Model& job,
+                                          std::string_view says) {
+  const Fields theirs = FieldsOf(stored), ours = FieldsOf(job);
   std::vector<std::string> out;
   for (const auto& [field, value] : theirs) {
     for (const auto& [name, mine] : ours) {
       if (name != field || value == mine) continue;
-      out.push_back(fmt::format("model.{}: config.json has {}, the job {}", field, JobWord(value),
+      out.push_back(fmt::format("model.{}: {} has {}, the job {}", field, says, JobWord(value),
                                 JobWord(mine)));
     }
   }

@@ -187,6 +187,7 @@ const ModelFiles::Folded* ModelFiles::FoldedInto(const std::string& parameter) c
 
 Status ModelFiles::Read(const std::string& parameter, const Box& box, const std::string& dtype,
                         std::byte* out) const {
+  CheckInside(parameter, box);
   int64_t count = 1;
   for (const int64_t dim : box.shape) count *= dim;
   if (count == 0) return OkStatus();
@@ -201,6 +202,20 @@ Status ModelFiles::Read(const std::string& parameter, const Box& box, const std:
   }
   ConvertElements("F64", reinterpret_cast<const std::byte*>(values.data()), dtype, out, count);
   return OkStatus();
+}
+
+StatusOr<std::string> ModelFiles::Fingerprint() const {
+  base::Hash128 digest;
+  for (const auto& tensor : files_.tensors()) {
+    const ShardFiles::Place& place = tensor.second;
+    digest.Add(fmt::format("{} {} [{}]\n", tensor.first, place.entry.dtype,
+                           fmt::join(place.entry.shape, ", ")));
+    const auto read = [&](int64_t offset, std::span<std::byte> out) {
+      return files_.Read(place, offset, out);
+    };
+    RETURN_IF_ERROR(AddEnds(place.entry.bytes, read, &digest));
+  }
+  return digest.Take();
 }
 
 Status ModelFiles::ReadFolded(const std::string& parameter, const Folded& norm, const Box& box,

@@ -12,12 +12,13 @@
 #include "common/base/files.h"
 #include "worker/checkpoint/box_runs.h"
 #include "worker/hf/config_read.h"
+#include "worker/hf/parameter_source.h"
 #include "worker/hf/shard_files.h"
 #include "worker/hf/tensors.h"
 
 namespace mt::hf {
 
-class ModelFiles {
+class ModelFiles final : public ParameterSource {
  public:
   // Reads config.json and the headers of the files, and sees that every tensor of the model is
   // there with its shape and a floating type, and nothing besides but masks and tables of rotations
@@ -27,15 +28,13 @@ class ModelFiles {
   static StatusOr<ModelFiles> Open(const std::string& folder, const base::FileOpener& open = {});
 
   const HfConfig& config() const { return config_; }
-  const std::map<std::string, Shape>& parameters() const { return parameters_; }
+  const std::map<std::string, Shape>& parameters() const override { return parameters_; }
   // Said of what was read: the config's notes, and what is done to GPT-NeoX's norms.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // Reads a box of a parameter (CHECK: it has one of this name, and the box lies inside),
-  // row-major, as `dtype`, "F32" or "F64". Errors: I/O, and kDataLoss for a file that has become
-  // shorter.
   Status Read(const std::string& parameter, const checkpoint::Box& box, const std::string& dtype,
-              std::byte* out) const;
+              std::byte* out) const override;
+  StatusOr<std::string> Fingerprint() const override;
 
  private:
   // GPT-NeoX has two norms of a layer's input beside its parallel residual, the engine one. Where

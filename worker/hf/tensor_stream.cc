@@ -28,6 +28,7 @@ Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& pat
   return OkStatus();
 }
 
+// Its length, and the header.
 std::string HeaderOf(const std::vector<StreamTensor>& tensors,
                      const std::map<std::string, std::string>& metadata) {
   using nlohmann::json;
@@ -44,7 +45,10 @@ std::string HeaderOf(const std::vector<StreamTensor>& tensors,
   }
   text += '}';
   text.resize(static_cast<size_t>(base::RoundUp(static_cast<int64_t>(text.size()), 8)), ' ');
-  return text;
+  const auto length = static_cast<uint64_t>(text.size());
+  std::string header(sizeof(length), '\0');
+  std::memcpy(header.data(), &length, sizeof(length));
+  return header + text;
 }
 
 }  // namespace
@@ -54,16 +58,20 @@ int64_t StreamTensor::bytes() const { return checkpoint::TensorBytes(dtype, shap
 StatusOr<TensorStream> TensorStream::Create(const std::string& path,
                                             const std::vector<StreamTensor>& tensors,
                                             const std::map<std::string, std::string>& metadata) {
+  int64_t bytes = 0;
+  for (const StreamTensor& tensor : tensors) bytes += tensor.bytes();
+  return CreateWith(path, HeaderOf(tensors, metadata), bytes);
+}
+
+StatusOr<TensorStream> TensorStream::CreateWith(const std::string& path, std::string_view header,
+                                                int64_t bytes) {
   TensorStream stream;
   stream.path_ = path;
   stream.fd_ = base::Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!stream.fd_) return base::ErrnoError(errno, "create " + path);
-  const std::string header = HeaderOf(tensors, metadata);
-  const auto length = static_cast<uint64_t>(header.size());
-  RETURN_IF_ERROR(WriteAll(stream.fd_.get(), std::as_bytes(std::span(&length, 1)), path));
   RETURN_IF_ERROR(WriteAll(stream.fd_.get(), std::as_bytes(std::span(header)), path));
-  stream.at_ = 8 + std::ssize(header);
-  for (const StreamTensor& tensor : tensors) stream.left_ += tensor.bytes();
+  stream.at_ = std::ssize(header);
+  stream.left_ = bytes;
   return stream;
 }
 

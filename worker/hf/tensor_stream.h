@@ -1,5 +1,6 @@
-// Writes a safetensors file whose bytes come one after another, so that no tensor has to be in
-// memory as a whole. Blocking; used by one thread. Errors name the file.
+// Writes a file of tensors, safetensors or of another format, whose bytes come one after another,
+// so that no tensor has to be in memory as a whole. Blocking; used by one thread. Errors name the
+// file.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
@@ -28,6 +30,9 @@ class TensorStream {
   static StatusOr<TensorStream> Create(const std::string& path,
                                        const std::vector<StreamTensor>& tensors,
                                        const std::map<std::string, std::string>& metadata);
+  // The same of any format: a header, behind which `bytes` of tensors follow.
+  static StatusOr<TensorStream> CreateWith(const std::string& path, std::string_view header,
+                                           int64_t bytes);
 
   // The next bytes of the tensors; no more than they have (CHECK).
   Status Append(std::span<const std::byte> bytes);

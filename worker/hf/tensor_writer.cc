@@ -30,12 +30,6 @@ void Transpose(const std::byte* in, int64_t rows, int64_t columns, int64_t eleme
   }
 }
 
-template <class T>
-void AddOne(std::byte* data, int64_t count) {
-  auto* const values = reinterpret_cast<T*>(data);
-  for (int64_t i = 0; i < count; ++i) values[i] = T{1} + values[i];
-}
-
 // Grows only: a vector clears what it gets anew.
 std::byte* Room(std::vector<std::byte>* buffer, int64_t bytes) {
   if (std::ssize(*buffer) < bytes) buffer->resize(static_cast<size_t>(bytes));
@@ -67,10 +61,16 @@ Status TensorWriter::WriteRows(const HfTensor& tensor, const Rows& run, TensorSt
 }
 
 Status TensorWriter::WriteZeros(int64_t count, TensorStream* stream) {
+  int64_t left = count * checkpoint::ElementSize(args_.dtype);
   // Of every floating type.
   const std::vector<std::byte> zeros(
-      static_cast<size_t>(count * checkpoint::ElementSize(args_.dtype)));
-  return Append(zeros, stream);
+      static_cast<size_t>(std::min(left, std::max<int64_t>(1, args_.buffer_bytes))));
+  while (left > 0) {
+    const int64_t bytes = std::min(left, std::ssize(zeros));
+    RETURN_IF_ERROR(Append(std::span(zeros).first(static_cast<size_t>(bytes)), stream));
+    left -= bytes;
+  }
+  return OkStatus();
 }
 
 Status TensorWriter::WriteTransposed(const HfTensor& tensor, TensorStream* stream) {
@@ -105,9 +105,8 @@ Status TensorWriter::ReadBox(const Rows& rows, int64_t begin, int64_t end, bool 
   if (entry->dtype == args_.dtype && !add_one) return args_.weights->Read(*entry, box, out);
   std::byte* const stored = Room(&stored_, elements * checkpoint::ElementSize(entry->dtype));
   RETURN_IF_ERROR(args_.weights->Read(*entry, box, stored));
-  if (add_one && entry->dtype == "F64") AddOne<double>(stored, elements);
-  if (add_one && entry->dtype == "F32") AddOne<float>(stored, elements);
-  ConvertElements(entry->dtype, stored, args_.dtype, out, elements);
+  auto* const convert = add_one ? ConvertOnePlus : ConvertElements;
+  convert(entry->dtype, stored, args_.dtype, out, elements);
   return OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #include "worker/train/load_state.h"
 
 #include <ctime>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/spec/batch_ramp.h"
 #include "common/spec/derived.h"
@@ -18,12 +20,15 @@
 #include "common/spec/update.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/loader.h"
 #include "worker/data/split.h"
 #include "worker/failure/failure.h"
 #include "worker/hf/load_slices.h"
 #include "worker/hf/model_files.h"
+#include "worker/hf/parameter_source.h"
+#include "worker/llmc/model_file.h"
 #include "worker/optim/schedule.h"
 #include "worker/train/run_state.h"
 
@@ -196,6 +201,91 @@ StatusOr<spec::Course> CourseFrom(const Manifest& manifest, const JobSpec& job, 
   return course;
 }
 
+// Another program's files are the job's, but for what the storage cannot read.
+Status OfForeign(const Status& found) {
+  return OfStorage(found, absl::IsNotFound(found) || absl::IsInvalidArgument(found) ||
+                              absl::IsFailedPrecondition(found));
+}
+
+// What another program has written.
+struct Foreign {
+  std::unique_ptr<hf::ParameterSource> source;
+  std::vector<std::string> notes;
+};
+
+Status CheckModel(const LoadStateArgs& args, const megatrain::v1::Model& model,
+                  std::string_view says) {
+  const std::vector<std::string> differences = hf::ModelDifferences(model, args.job->model(), says);
+  if (differences.empty()) return OkStatus();
+  return base::FailedPrecondition(
+      "checkpoint.load: the job's model is not that of {}: {}; mtctl checkpoint import "
+      "--job-file writes the fields of one that fits",
+      args.directory, fmt::join(differences, "; "));
+}
+
+// The files, which say the job's model.
+StatusOr<Foreign> OpenForeign(const LoadStateArgs& args, std::string_view load_kind) {
+  if (load_kind == "llmc") {
+    StatusOr<llmc::ModelFile> file = llmc::ModelFile::Open(args.directory, args.open);
+    RETURN_IF_ERROR(OfForeign(file.status()));
+    RETURN_IF_ERROR(CheckModel(args, file->model(), "the header of llm.c"));
+    std::vector<std::string> notes = file->notes();
+    return Foreign{.source = std::make_unique<llmc::ModelFile>(*std::move(file)),
+                   .notes = std::move(notes)};
+  }
+  CHECK(load_kind == "hf") << load_kind;
+  StatusOr<hf::ModelFiles> files = hf::ModelFiles::Open(args.directory, args.open);
+  RETURN_IF_ERROR(OfForeign(files.status()));
+  RETURN_IF_ERROR(CheckModel(args, *files->config().model, "config.json"));
+  std::vector<std::string> notes = files->notes();
+  return Foreign{.source = std::make_unique<hf::ModelFiles>(*std::move(files)),
+                 .notes = std::move(notes)};
+}
+
+// What the files hold now; `so_far`: this rank's error before.
+StatusOr<std::string> FingerprintOf(const StatusOr<Foreign>& files, const Status& so_far) {
+  RETURN_IF_ERROR(so_far);
+  StatusOr<std::string> print = files->source->Fingerprint();
+  RETURN_IF_ERROR(OfStorage(print.status(), false));
+  return print;
+}
+
+// Collective: what all ranks have found alike; else an error on all of them, this rank's first.
+StatusOr<std::string> SameOnAllRanks(const StatusOr<std::string>& mine,
+                                     const std::string& directory, checkpoint::Exchange* exchange) {
+  const Status all = exchange->Agree(mine.status());
+  RETURN_IF_ERROR(mine.status());
+  RETURN_IF_ERROR(failure::WithCause(all, failure::Cause::kNetwork));
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, exchange->AllGather(*mine));
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    return OfStorage(
+        base::FailedPrecondition(
+            "checkpoint.load: ranks 0 and {} do not find the same model in {}: it was replaced as "
+            "the run began, or their machines have different copies; start the job again when all "
+            "have one model",
+            rank, directory),
+        false);
+  }
+  return texts[0];
+}
+
+Status LoadMasters(const LoadStateArgs& args, const hf::ParameterSource& source) {
+  std::vector<checkpoint::SliceToLoad> slices = SlicesToLoad(args.engine->store());
+  std::erase_if(slices, [](const checkpoint::SliceToLoad& slice) {
+    return !slice.key.starts_with("weights/");
+  });
+  std::function<void(void*, const void*, int64_t)> put;
+  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
+    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
+      staging->Write(to, from, bytes);
+    };
+  }
+  const Status loaded = hf::LoadSlices(
+      {.files = &source, .slices = std::move(slices), .put = put, .progress = args.progress});
+  return OfStorage(loaded, absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded));
+}
+
 }  // namespace
 
 StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args) {
@@ -243,36 +333,31 @@ StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args) {
   return manifest;
 }
 
-Status LoadHfWeights(const LoadStateArgs& args) {
-  const StatusOr<hf::ModelFiles> opened = hf::ModelFiles::Open(args.directory, args.open);
-  const Status& found = opened.status();
-  RETURN_IF_ERROR(OfStorage(found, absl::IsNotFound(found) || absl::IsInvalidArgument(found) ||
-                                       absl::IsFailedPrecondition(found)));
-  const hf::ModelFiles& files = *opened;
-  const std::vector<std::string> differences =
-      hf::ModelDifferences(*files.config().model, args.job->model());
-  if (!differences.empty()) {
-    return base::FailedPrecondition(
-        "checkpoint.load: the job's model is not that of {}: {}; mtctl checkpoint import "
-        "--job-file writes the fields of one that fits",
-        args.directory, fmt::join(differences, "; "));
+Status LoadForeignWeights(const LoadStateArgs& args, std::string_view load_kind,
+                          checkpoint::Exchange* exchange) {
+  // Ranks open and read at their own times. All hold the same files where all find the same now,
+  // and once more when the last one has read: what was written over meanwhile shows then.
+  const StatusOr<Foreign> files = OpenForeign(args, load_kind);
+  ASSIGN_OR_RETURN(const std::string opened,
+                   SameOnAllRanks(FingerprintOf(files, files.status()), args.directory, exchange));
+  const Status loaded = LoadMasters(args, *files->source);
+  ASSIGN_OR_RETURN(const std::string read,
+                   SameOnAllRanks(FingerprintOf(files, loaded), args.directory, exchange));
+  if (read != opened) {
+    return OfStorage(base::FailedPrecondition(
+                         "checkpoint.load: {} was written over while it was read: start the job "
+                         "again when it stays as it is",
+                         args.directory),
+                     false);
   }
-  std::vector<checkpoint::SliceToLoad> slices = SlicesToLoad(args.engine->store());
-  std::erase_if(slices, [](const checkpoint::SliceToLoad& slice) {
-    return !slice.key.starts_with("weights/");
-  });
-  std::function<void(void*, const void*, int64_t)> put;
-  if (args.engine->device().kind() != kernels::DeviceKind::kCpu) {
-    put = [staging = args.engine->staging()](void* to, const void* from, int64_t bytes) {
-      staging->Write(to, from, bytes);
-    };
+  if (load_kind == "llmc") {
+    log::Info("begins with the weights of a model file of llm.c", {{"file", args.directory}});
+    for (const std::string& note : files->notes)
+      log::Warn("of the model file of llm.c", {{"what", note}});
+    return OkStatus();
   }
-  const Status loaded = hf::LoadSlices(
-      {.files = &files, .slices = std::move(slices), .put = put, .progress = args.progress});
-  RETURN_IF_ERROR(
-      OfStorage(loaded, absl::IsNotFound(loaded) || absl::IsFailedPrecondition(loaded)));
   log::Info("begins with the weights of a Hugging Face model", {{"folder", args.directory}});
-  for (const std::string& note : files.notes())
+  for (const std::string& note : files->notes)
     log::Warn("of the Hugging Face model", {{"what", note}});
   return OkStatus();
 }

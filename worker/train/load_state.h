@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/files.h"
 #include "common/base/status.h"
 #include "common/spec/course.h"
+#include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/format/checkpoint_id.h"
 #include "worker/checkpoint/format/manifest.h"
 #include "worker/data/index_record.h"
@@ -46,11 +48,15 @@ StatusOr<checkpoint::Manifest> LoadState(const LoadStateArgs& args);
 // its first step. Refuses other shapes (kFailedPrecondition) and names (kNotFound) alone.
 StatusOr<checkpoint::Manifest> LoadWeights(const LoadStateArgs& args);
 
-// Loads the masters from the folder `directory` of Hugging Face's (checkpoint.load_kind: hf), whose
-// config.json must say the job's model: everything else stays as Engine::Initialize has made it,
-// and Engine::RebuildWeights must follow. `id` and `data` are not used. kFailedPrecondition names
-// the fields that differ; else hf::ModelFiles::Open's errors.
-Status LoadHfWeights(const LoadStateArgs& args);
+// Collective and blocking: loads the masters from what another program has written, `directory`: by
+// checkpoint.load_kind a folder of Hugging Face's (hf) or a model file of llm.c (llmc), which must
+// say the job's model. Everything else stays as Engine::Initialize has made it, and
+// Engine::RebuildWeights must follow. `id` and `data` are not used. An error on all ranks, this
+// rank's or another's: kFailedPrecondition names the fields that differ, and, with the cause
+// STORAGE, files that are not the same on all ranks or were written over while they were read; else
+// hf::ModelFiles::Open's or llmc::ModelFile::Open's errors.
+Status LoadForeignWeights(const LoadStateArgs& args, std::string_view load_kind,
+                          checkpoint::Exchange* exchange);
 
 // The fields in which the job differs from the one that saved the checkpoint, as
 // spec::ChangeText. Fields that either version does not know are left out. Pure.

@@ -37,7 +37,7 @@ using nlohmann::json;
 
 // checkpoint.load_kind
 constexpr std::string_view kWeightsAlone = "weights";
-constexpr std::string_view kHuggingFace = "hf";
+constexpr std::string_view kHuggingFace = "hf", kLlmC = "llmc";
 
 RunBeginning BeginningOf(const StartArgs& args) {
   return checkpoint::BeginningOf(spec::ToJson(*args.job));
@@ -108,13 +108,15 @@ void TakeSource(const StartArgs& args, const checkpoint::RunRecord& run, StartPo
 // The run begins, or begins again: as its beginning says.
 Status Begin(const StartArgs& args, StartPoint* start) {
   const checkpoint::RunRecord& run = start->run.run;
-  if (run.beginning.load_kind == kHuggingFace) {
-    ASSIGN_OR_RETURN(start->hf, spec::ResolveBelow(args.checkpoint_root, run.beginning.load));
+  const std::string& kind = run.beginning.load_kind;
+  if (kind == kHuggingFace || kind == kLlmC) {
+    ASSIGN_OR_RETURN(start->foreign, spec::ResolveBelow(args.checkpoint_root, run.beginning.load));
+    start->foreign_kind = kind;
   } else {
     RETURN_IF_ERROR(FindNamed(args, run.beginning, start));
   }
   if (!start->run.begins) TakeSource(args, run, start);
-  start->weights = start->load && run.beginning.load_kind == kWeightsAlone;
+  start->weights = start->load && kind == kWeightsAlone;
   if (start->load || start->directory.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const auto newest, checkpoint::FindNewest(start->directory));
   if (newest) log::Warn("starts at step 0 over checkpoints", {{"newest", newest->step}});
@@ -378,7 +380,7 @@ std::string ToText(const StartPoint& start) {
               {"bound", start.bound},
               {"own", start.own},
               {"weights", start.weights},
-              {"hf", start.hf},
+              {"foreign", {start.foreign, start.foreign_kind}},
               {"load_directory", start.load_directory}};
   if (start.load) out["load"] = {start.load->step, start.load->epoch};
   return out.dump();
@@ -393,7 +395,8 @@ StartPoint FromText(const std::string& text) {
   start.bound = in.at("bound");
   start.own = in.at("own");
   start.weights = in.at("weights");
-  start.hf = in.at("hf");
+  start.foreign = in.at("foreign")[0];
+  start.foreign_kind = in.at("foreign")[1];
   if (in.contains("load")) start.load = CheckpointId{in.at("load")[0], in.at("load")[1]};
   return start;
 }

@@ -40,9 +40,9 @@ struct StartPoint {
   bool bound = false;    // chosen by StartArgs::base
   bool own = false;      // the newest intact one of the run, or of what it is a copy of
   bool weights = false;  // the run begins, or begins again, with the weights of `load` alone
-  // The folder of Hugging Face's whose weights the run begins, or begins again, with, absolute;
-  // empty: none. `load` is nullopt then.
-  std::string hf;
+  // What another program has written, with whose weights the run begins, or begins again, absolute,
+  // and its checkpoint.load_kind, "hf" or "llmc"; empty: none. `load` is nullopt then.
+  std::string foreign, foreign_kind;
   std::vector<std::string> damaged;  // on rank 0: checkpoints that were passed over, and why
   checkpoint::RunChoice run;         // on rank 0
 

@@ -91,7 +91,7 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   RETURN_IF_ERROR(CheckExitAtIter());
-  if (start_.load || !start_.hf.empty()) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
+  if (start_.load || !start_.foreign.empty()) RETURN_IF_ERROR(parts_.engine->RebuildWeights());
   ASSIGN_OR_RETURN(run_, NameRun(ArgsOfStart(), &start_, &exchange));
   if (loaded_) loaded_->run = run_.loaded;
   const auto& tokenizer = parts_.data->tokenizer;
@@ -264,7 +264,7 @@ Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
   std::optional<checkpoint::CheckpointId> read_twice;
   for (;;) {
     const base::MonotonicTime begin = args_.clock->Now();
-    const Status mine = LoadOrInitialize();
+    const Status mine = LoadOrInitialize(exchange);
     const Status all = exchange->Agree(mine);
     if (all.ok()) {
       const std::chrono::duration<double> took = args_.clock->Now() - begin;
@@ -285,15 +285,15 @@ Status RunSetup::LoadIntact(checkpoint::Exchange* exchange) {
   }
 }
 
-Status RunSetup::LoadOrInitialize() {
+Status RunSetup::LoadOrInitialize(checkpoint::Exchange* exchange) {
   if (start_.load) {
     const Status loaded = Load(*start_.load);
     args_.observer->OnActivityEnd(ActivityKind::kLoading);
     RETURN_IF_ERROR(loaded);
   } else {
     parts_.engine->Initialize(args_.job->training().seed());
-    if (!start_.hf.empty()) {
-      const Status loaded = LoadHf();
+    if (!start_.foreign.empty()) {
+      const Status loaded = LoadForeign(exchange);
       args_.observer->OnActivityEnd(ActivityKind::kLoading);
       RETURN_IF_ERROR(loaded);
     }
@@ -349,18 +349,18 @@ Status RunSetup::Load(const checkpoint::CheckpointId& id) {
   return OkStatus();
 }
 
-Status RunSetup::LoadHf() {
+Status RunSetup::LoadForeign(checkpoint::Exchange* exchange) {
   args_.observer->OnActivity({.kind = ActivityKind::kLoading});
-  return LoadHfWeights({.job = args_.job,
-                        .directory = start_.hf,
-                        .engine = parts_.engine.get(),
-                        .progress =
-                            [this, done = int64_t{0}](int64_t bytes) mutable {
-                              args_.observer->OnProgress(0);
-                              args_.observer->OnActivity(
-                                  {.kind = ActivityKind::kLoading, .done = done += bytes});
-                            },
-                        .open = spec::BelowRoot(args_.checkpoint_root)});
+  const auto progress = [this, done = int64_t{0}](int64_t bytes) mutable {
+    args_.observer->OnProgress(0);
+    args_.observer->OnActivity({.kind = ActivityKind::kLoading, .done = done += bytes});
+  };
+  return LoadForeignWeights({.job = args_.job,
+                             .directory = start_.foreign,
+                             .engine = parts_.engine.get(),
+                             .progress = progress,
+                             .open = spec::BelowRoot(args_.checkpoint_root)},
+                            start_.foreign_kind, exchange);
 }
 
 Status RunSetup::OpenLoader() {

@@ -83,12 +83,12 @@ class RunSetup {
   // Collective: every rank's state. A checkpoint that proves damaged is passed over where that may
   // be (StartPoint::passes_over).
   Status LoadIntact(checkpoint::Exchange* exchange);
-  // This rank's weights and its loader.
-  Status LoadOrInitialize();
+  // This rank's weights and its loader. Collective where another program's weights are loaded.
+  Status LoadOrInitialize(checkpoint::Exchange* exchange);
   Status Load(const checkpoint::CheckpointId& id);
   // Opens the data anew where this course is another one than the job's.
   StatusOr<data::IndexRecord> TakeCourse(const spec::Course& course);
-  Status LoadHf();
+  Status LoadForeign(checkpoint::Exchange* exchange);
   Status OpenLoader();
   // Whether the run goes on from its own last step.
   bool IsComplete() const;

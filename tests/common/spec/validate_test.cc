@@ -334,6 +334,14 @@ TEST(Complete, Checkpoints) {
       "checkpoint.load_kind: weights are of another run's checkpoint; name it by checkpoint.load "
       "or load_tag");
   EXPECT_EQ(FaultsOf({"checkpoint={load_kind: weights, load_tag: best}"}), "");
+  for (const char* const said : {"checkpoint={load_kind: llmc}",
+                                 "checkpoint={load_kind: llmc, load: a.bin, load_tag: best}"}) {
+    EXPECT_EQ(
+        FaultsOf({said}),
+        "checkpoint.load_kind: llmc reads a model file of llm.c (model_00001000.bin): name it, "
+        "below checkpoint_root, by checkpoint.load alone");
+  }
+  EXPECT_EQ(FaultsOf({"checkpoint={load_kind: llmc, load: llmc/model_00001000.bin}"}), "");
   EXPECT_EQ(
       FaultsOf({"checkpoint={directory: none, load_tag: best}"}),
       "checkpoint.load_tag: is looked for in checkpoint.directory, which is none; name one by "

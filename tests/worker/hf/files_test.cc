@@ -52,7 +52,8 @@ class FolderOf {
     config[field] = value;
     Write("config.json", config.dump());
   }
-  Status Open() const { return ModelFiles::Open(dir_.path()).status(); }
+  const std::string& path() const { return dir_.path(); }
+  Status Open() const { return ModelFiles::Open(path()).status(); }
   // The error names all of these.
   void ExpectRefused(const std::vector<std::string>& texts) const {
     const Status status = Open();
@@ -184,6 +185,42 @@ TEST(HfFiles, HeadersAreAsStrictAsTheLibrary) {
                  (*h)["transformer.ln_f.bias"]["dtype"] = "I32";
                }));
   folder.ExpectRefused({"transformer.ln_f.bias", "I32", "F32, F64, BF16 and F16"});
+}
+
+TEST(HfFiles, TheFingerprintIsOfEveryTensor) {
+  const auto print = [](const FolderOf& folder) {
+    const auto files = ModelFiles::Open(folder.path());
+    return files.ok() ? files->Fingerprint().value() : base::Message(files.status());
+  };
+  FolderOf folder("gpt2");
+  const std::string first = print(folder);
+  EXPECT_EQ(first.size(), 32U) << first;
+  EXPECT_EQ(print(folder), first);
+  const ShardText good = Split(folder.Text("model.safetensors"));
+  for (const auto& [name, entry] : good.header.items()) {
+    if (name == "__metadata__") continue;
+    std::string data = good.data;
+    char& last = data.at(entry.at("data_offsets").at(1).get<size_t>() - 4);
+    last = static_cast<char>(last ^ 1);
+    folder.Write("model.safetensors", Join(good.header.dump(), data));
+    EXPECT_EQ(print(folder).size(), 32U) << print(folder);
+    EXPECT_NE(print(folder), first) << name;
+  }
+}
+
+TEST(HfFilesDeathTest, ABoxThatLeavesItsParameter) {
+  const auto files = ModelFiles::Open(std::string(MT_GOLDEN_HF) + "/gpt2");
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::string gain = "final_norm.weight", matrix = "layers.0.ffn.up.weight";
+  const Shape wide = files->parameters().at(gain), all = files->parameters().at(matrix);
+  std::vector<std::byte> out(1 << 20);
+  const auto read = [&](const std::string& name, const checkpoint::Box& box) {
+    (void)files->Read(name, box, "F32", out.data());
+  };
+  EXPECT_DEATH(read("final_norm.gain", {{0}, wide}), "no parameter final_norm.gain");
+  EXPECT_DEATH(read(gain, {{1}, wide}), "final_norm.weight, dim 0");
+  EXPECT_DEATH(read(matrix, {{0, 1}, all}), "ffn.up.weight, dim 1");
+  EXPECT_DEATH(read(matrix, {{0}, {1}}), "ffn.up.weight");
 }
 
 // Every text is read or refused; what was read can be used.
