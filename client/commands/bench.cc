@@ -1,6 +1,4 @@
 // `mtctl bench`: runs a job file as a benchmark: submit, follow, report.
-#include "common/spec/bench.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "client/session/follow.h"
 #include "common/base/ids.h"
 #include "common/report/bench_text.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/api.pb.h"
 
 namespace mt::client {

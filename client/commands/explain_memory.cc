@@ -2,6 +2,8 @@
 // of common/spec/memory_formula.h.
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "client/commands/job_memory.h"
 #include "client/output/format.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::client {
@@ -89,14 +92,34 @@ ordered_json TreeOf(const v1::JobSpec& job, const std::vector<RankMemory>& stage
   return tree;
 }
 
-ExitCode RunExplainMemory(const JobFileArgs& file, const GlobalOptions& options) {
+// Of a job that reads a checkpoint there is one rank.
+StatusOr<std::vector<RankMemory>> StagesOf(const std::string& checkpoint_root, v1::JobSpec* job) {
+  const spec::JobKind& kind = spec::KindOf(*job);
+  if (!kind.reads && !checkpoint_root.empty()) {
+    return base::InvalidArgument(
+        "--checkpoint-root is for jobs that read a checkpoint, and this one is of kind {}",
+        kind.name);
+  }
+  if (checkpoint_root.empty()) return MemoryByStage(job);
+  ASSIGN_OR_RETURN(const RankMemory memory, MemoryOfReaderBelow(checkpoint_root, *job));
+  return std::vector<RankMemory>{memory};
+}
+
+ExitCode RunExplainMemory(const JobFileArgs& file, const std::string& checkpoint_root,
+                          const GlobalOptions& options) {
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(file, options, &job);
   if (code != kExitOk) return code;
-  const auto stages = MemoryByStage(&job);
+  const auto stages = StagesOf(checkpoint_root, &job);
   if (!stages.ok()) return Complain(stages.status());
   if (!IsTable(options.output))
     return PrintText(RenderTree(TreeOf(job, *stages), options.output, "stages"));
+  if (spec::KindOf(job).reads) {
+    return PrintText(MemoryTable(job, *stages) +
+                     "\nWeights in the type that is computed in; activations are the cache of keys "
+                     "and values, for prompts of a token a byte at most.\nA device of auto is "
+                     "counted as CPU slots. Not counted: scratch, workspaces, the tokenizer.\n");
+  }
   const std::string gathered =
       MoreColumnsOf(job, *stages).gathered
           ? "Gathered inputs (sequence parallelism) are activations more, besides the total: kept "
@@ -127,8 +150,11 @@ void AddExplainMemory(CLI::App* explain, const CommandContext& context) {
       "memory", "Bytes that each rank of a job keeps, by kind and pipeline stage");
   auto args = std::make_shared<JobFileArgs>();
   AddJobFileFlags(command, args.get());
+  auto root = std::make_shared<std::string>();
+  command->add_option("--checkpoint-root", *root,
+                      "For a job that reads a checkpoint: the folder here below which that lies");
   command->callback(
-      [=] { *context.run = [=] { return RunExplainMemory(*args, *context.options); }; });
+      [=] { *context.run = [=] { return RunExplainMemory(*args, *root, *context.options); }; });
 }
 
 }  // namespace mt::client

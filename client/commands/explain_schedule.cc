@@ -12,6 +12,7 @@
 #include "client/output/format.h"
 #include "common/layout/layer_split.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/parallel/schedule/job_request.h"
 #include "worker/parallel/schedule/print.h"
@@ -97,6 +98,10 @@ ExitCode RunExplainSchedule(const ScheduleFlags& flags, const GlobalOptions& opt
   v1::JobSpec job;
   const ExitCode code = ReadJobFile(flags.file, options, &job);
   if (code != kExitOk) return code;
+  if (!spec::KindOf(job).has_steps) {
+    return Complain(base::InvalidArgument("a job of kind {} makes no steps, and has no schedule",
+                                          spec::KindOf(job).name));
+  }
   const int64_t microbatches =
       flags.microbatches > 0 ? flags.microbatches : spec::MicrobatchesPerStep(job);
   const auto schedule = parallel::GenerateSchedule(parallel::ScheduleRequestOf(job, microbatches));

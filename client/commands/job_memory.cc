@@ -2,10 +2,18 @@
 #include "client/commands/job_memory.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
+#include "common/spec/parse.h"
+#include "common/spec/roots.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
+#include "worker/checkpoint/format/directory.h"
+#include "worker/checkpoint/format/label.h"
+#include "worker/checkpoint/inspect/place.h"
 #include "worker/parallel/schedule/job_request.h"
 
 namespace mt::client {
@@ -21,9 +29,38 @@ int64_t MostMicrobatches(const v1::JobSpec& job) {
   return spec::Microbatches(job, batch);
 }
 
+StatusOr<checkpoint::CheckpointId> ToRead(const checkpoint::Place& place, const v1::Read& read) {
+  if (place.id) return *place.id;
+  if (read.has_step()) return checkpoint::FindByName(place.directory, std::to_string(read.step()));
+  if (read.has_tag()) return checkpoint::FindByTag(place.directory, read.tag());
+  ASSIGN_OR_RETURN(const auto newest, checkpoint::FindNewest(place.directory));
+  if (newest) return *newest;
+  return base::NotFound("{} has no complete checkpoint", place.directory);
+}
+
 }  // namespace
 
+StatusOr<spec::RankMemory> MemoryOfReaderBelow(const std::string& root, const v1::JobSpec& reader) {
+  ASSIGN_OR_RETURN(
+      const std::string path,
+      spec::ResolveBelow(std::filesystem::absolute(root).string(), reader.read().checkpoint()));
+  ASSIGN_OR_RETURN(const checkpoint::Place place, checkpoint::FindPlace(path));
+  ASSIGN_OR_RETURN(const checkpoint::CheckpointId id, ToRead(place, reader.read()));
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                   checkpoint::ReadManifest(place.directory, id));
+  v1::JobSpec trained;
+  RETURN_IF_ERROR(
+      spec::ToStatus(spec::LoadJob(manifest.spec_json, {}, {.stored = true}, &trained)));
+  return spec::MemoryOfReader(reader, trained);
+}
+
 StatusOr<std::vector<spec::RankMemory>> MemoryByStage(v1::JobSpec* job) {
+  if (!spec::KindOf(*job).has_steps) {
+    return base::InvalidArgument(
+        "a job of kind {} keeps the weights of the checkpoint that it reads: name the folder here "
+        "below which that lies by --checkpoint-root",
+        spec::KindOf(*job).name);
+  }
   const bool on_gpu = job->placement().device() == v1::Placement::DEVICE_GPU;
   const spec::Faults faults = spec::ResolveForSlots({.gpu = on_gpu}, job);
   if (!faults.empty()) return spec::ToStatus(faults);

@@ -14,6 +14,7 @@
 #include "common/base/plain_text.h"
 #include "common/spec/course.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/print.h"
 #include "common/spec/update.h"
 #include "megatrain/v1/api.pb.h"
@@ -100,7 +101,7 @@ bool GoesOnWith(const v1::JobSpec& job, const v1::Job& before, bool restart) {
 }
 
 std::vector<std::string> OutlookLines(const OutlookArgs& args) {
-  if (args.job->kind() == v1::JobSpec::KIND_BENCH) return {};
+  if (!spec::KindOf(*args.job).saves) return {};
   const spec::Course course = spec::CourseOf(*args.job);
   const v1::CheckpointInfo* base = BaseOf(args);
   const int64_t done = base == nullptr ? 0 : std::min(base->step(), course.steps);
@@ -130,6 +131,7 @@ void AddDataRootFlag(CLI::App* command, std::string* data_root) {
 std::optional<StatusOr<train::DataPasses>> PassesHere(const v1::JobSpec& job,
                                                       const std::string& data_root,
                                                       const GlobalOptions& options) {
+  if (!spec::KindOf(job).has_steps) return std::nullopt;
   if (!data_root.empty()) return train::PassesOfJob(data_root, job);
   std::string source;
   if (!ResolveEndpoint(options, &source).ok() || source != DevEndpointFile()) return std::nullopt;

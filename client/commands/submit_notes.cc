@@ -11,6 +11,7 @@
 #include "common/base/plain_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/field_effects.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/presets.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 std::string CheckpointNote(const v1::JobSpec& job) {
   const v1::Checkpoint& checkpoint = job.checkpoint();
-  if (job.kind() == v1::JobSpec::KIND_BENCH) return "";
+  if (!spec::KindOf(job).saves) return "";
   if (checkpoint.directory() == "none")
     return "no checkpoints are saved (checkpoint.directory: none): what it trains is lost at its "
            "end";

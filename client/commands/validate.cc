@@ -10,10 +10,27 @@
 #include "client/commands/outlook.h"
 #include "client/commands/submit_notes.h"
 #include "client/output/format.h"
+#include "common/base/plain_text.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::client {
+
+namespace {
+
+// What the job is, in one line.
+std::string Summary(const megatrain::v1::JobSpec& job) {
+  const spec::JobKind& kind = spec::KindOf(job);
+  if (kind.reads)
+    return fmt::format("kind {}, reads {}, 1 slot", kind.name, job.read().checkpoint());
+  return fmt::format("{} parameters, {} steps of {} tokens, {} slot{}: {}",
+                     FormatRate(static_cast<double>(spec::ParameterCount(job.model()))),
+                     spec::TotalIterations(job), spec::TokensPerStep(job), spec::WorldSize(job),
+                     spec::WorldSize(job) == 1 ? "" : "s", spec::LayoutText(job));
+}
+
+}  // namespace
 
 void AddValidate(const CommandContext& context) {
   CLI::App* command =
@@ -29,12 +46,7 @@ void AddValidate(const CommandContext& context) {
       if (code != kExitOk) return code;
       const ExitCode printed = PrintJobFile(job, *context.options);
       if (printed != kExitOk) return printed;
-      std::fprintf(stderr, "valid: %s parameters, %lld steps of %lld tokens, %lld slot%s: %s\n",
-                   FormatRate(static_cast<double>(spec::ParameterCount(job.model()))).c_str(),
-                   static_cast<long long>(spec::TotalIterations(job)),
-                   static_cast<long long>(spec::TokensPerStep(job)),
-                   static_cast<long long>(spec::WorldSize(job)),
-                   spec::WorldSize(job) == 1 ? "" : "s", spec::LayoutText(job).c_str());
+      std::fprintf(stderr, "valid: %s\n", base::CleanLine(Summary(job)).c_str());
       SayOutlook({.job = &job, .passes = PassesHere(job, *data_root, *context.options)});
       SayFieldNotes(job);
       return kExitOk;

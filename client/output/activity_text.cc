@@ -68,6 +68,8 @@ std::string ActivityText(const v1::Job& job, double more_seconds) {
       return bytes("saving" + at);
     case v1::Activity::EVALUATING:
       return count("evaluating" + at, "microbatches");
+    case v1::Activity::SCORING:
+      return count("scoring", "documents");
     default:
       return "";
   }

@@ -303,6 +303,13 @@ Status ProfilesApi::ReadTrace(const v1::ReadTraceRequest& request, StreamStopper
                                    [&](auto* c) { return stub->ReadTrace(c, request); });
 }
 
+Status OutputsApi::Read(const v1::ReadOutputRequest& request, StreamStopper* stopper,
+                        const std::function<bool(const v1::LogChunk&)>& on_message) const {
+  const auto stub = v1::JobTelemetry::NewStub(api_.channel_);
+  return api_.Stream<v1::LogChunk>(stopper, on_message,
+                                   [&](auto* c) { return stub->ReadOutput(c, request); });
+}
+
 StatusOr<v1::ListOrphansResponse> OrphansApi::List() const {
   const auto stub = v1::Nodes::NewStub(api_.channel_);
   return api_.Unary<v1::ListOrphansResponse>(api_.timeout_, nullptr, [&](auto* c, auto* r) {

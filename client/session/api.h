@@ -56,6 +56,7 @@ class StreamMetricsRequest;
 class SubmitRequest;
 class SubmitResponse;
 class ProfileRequest;
+class ReadOutputRequest;
 class ReadTraceRequest;
 class TailLogsRequest;
 class TriggerCheckpointRequest;
@@ -160,6 +161,7 @@ class Api {
  private:
   friend class OperatorApi;
   friend class NodeCalls;
+  friend class OutputsApi;
   friend class OrphansApi;
   friend class ProfilesApi;
   friend class ReadingsApi;
@@ -200,6 +202,20 @@ class ProfilesApi {
   // As the streams of Api.
   Status ReadTrace(const v1::ReadTraceRequest& request, StreamStopper* stopper,
                    const std::function<bool(const v1::LogChunk&)>& on_message) const;
+
+ private:
+  const Api& api_;
+};
+
+// The calls on what jobs of kinds generate and eval write; a view of a connection, which outlives
+// it.
+class OutputsApi {
+ public:
+  explicit OutputsApi(const Api& api) : api_(api) {}
+
+  // As the streams of Api.
+  Status Read(const v1::ReadOutputRequest& request, StreamStopper* stopper,
+              const std::function<bool(const v1::LogChunk&)>& on_message) const;
 
  private:
   const Api& api_;

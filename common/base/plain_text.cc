@@ -59,6 +59,19 @@ std::string CleanText(std::string_view text) {
   return out;
 }
 
+std::string ControlIn(std::string_view text) {
+  while (!text.empty()) {
+    const CodePoint c = Decode(text);
+    if (c.bytes == 0)
+      return fmt::format("the byte 0x{:02x}, which is no UTF-8",
+                         static_cast<unsigned char>(text[0]));
+    if (IsControl(c.value) && c.value != '\n' && c.value != '\t')
+      return fmt::format("the control character U+{:04X}", c.value);
+    text.remove_prefix(c.bytes);
+  }
+  return "";
+}
+
 std::string CleanLine(std::string_view text) {
   std::string out = CleanText(text);
   std::replace(out.begin(), out.end(), '\n', ' ');

@@ -21,6 +21,11 @@ std::string CleanLine(std::string_view text);
 // as it is.
 std::string JsonQuoted(std::string_view text);
 
+// What text of people's own must not have: "" for UTF-8 without control characters but line feeds
+// and tabs, whatever else it has (joiners and marks of direction are a part of some scripts); else
+// the first one: "the control character U+001B", "the byte 0xff, which is no UTF-8".
+std::string ControlIn(std::string_view text);
+
 // True for UTF-8 without control characters (line feed and tab are some) and marks of direction.
 bool IsPlainText(std::string_view text);
 

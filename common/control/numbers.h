@@ -103,9 +103,10 @@ inline constexpr seconds kClientDial{10};
 inline constexpr seconds kClientDialTold{2};
 inline constexpr seconds kClientRequest{5};
 
-// A2: largest message, largest job spec.
+// A2: largest message, largest job spec, largest text that a job of kind generate or eval writes.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 20;
+inline constexpr int64_t kMaxOutputBytes = int64_t{1} << 20;
 
 // A3: retention of request ids and finished operations, of events, of ended jobs, and of nodes that
 // are lost or dead and hold nothing.

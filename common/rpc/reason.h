@@ -25,6 +25,7 @@ inline constexpr std::string_view kUnknownOperation = "UNKNOWN_OPERATION";
 inline constexpr std::string_view kUnknownRank = "UNKNOWN_RANK";
 inline constexpr std::string_view kNameInUse = "NAME_IN_USE";
 inline constexpr std::string_view kWrongState = "WRONG_STATE";
+inline constexpr std::string_view kWrongKind = "WRONG_KIND";
 inline constexpr std::string_view kStoreFailed = "STORE_FAILED";
 inline constexpr std::string_view kShuttingDown = "SHUTTING_DOWN";
 inline constexpr std::string_view kNodeNameInUse = "NODE_NAME_IN_USE";

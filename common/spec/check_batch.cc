@@ -2,6 +2,7 @@
 // groups of microbatches; at every size of a ramp.
 #include "common/spec/batch_ramp.h"
 #include "common/spec/complete.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/number.h"
 #include "megatrain/v1/job.pb.h"
 
@@ -55,7 +56,7 @@ void CompleteRamp(const CheckArgs& args) {
     return;
   }
   training.set_global_batch_size(ramp->last_batch());
-  if (args.job->kind() == v1::JobSpec::KIND_BENCH) {
+  if (KindOf(*args.job).is_timed) {
     training.clear_batch_ramp();
     CheckSize(args, "training.global_batch_size", "", training.global_batch_size());
     return;

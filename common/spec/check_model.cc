@@ -119,7 +119,7 @@ void CheckDataSets(const CheckArgs& args) {
 }
 
 // Which files the tokenizer's type is made of; none for bytes and ids.
-void CheckTokenizer(const Tokenizer& tokenizer, FaultList* faults) {
+void CheckTokenizerFiles(const Tokenizer& tokenizer, FaultList* faults) {
   const bool bpe = tokenizer.type() == Tokenizer::TYPE_GPT2_BPE;
   const bool one_file =
       tokenizer.type() == Tokenizer::TYPE_HF || tokenizer.type() == Tokenizer::TYPE_SENTENCEPIECE;
@@ -171,13 +171,17 @@ void CompleteModel(const CheckArgs& args) {
   CompleteVariants(args);
 }
 
+void CheckTokenizer(const CheckArgs& args) {
+  if (args.faults->Clean({"data.tokenizer.type", "data.tokenizer.file", "data.tokenizer.vocab",
+                          "data.tokenizer.merges"})) {
+    CheckTokenizerFiles(args.job->data().tokenizer(), args.faults);
+  }
+}
+
 void CheckData(const CheckArgs& args) {
   v1::JobSpec& job = *args.job;
   CheckDataSets(args);
-  if (args.faults->Clean({"data.tokenizer.type", "data.tokenizer.file", "data.tokenizer.vocab",
-                          "data.tokenizer.merges"})) {
-    CheckTokenizer(job.data().tokenizer(), args.faults);
-  }
+  CheckTokenizer(args);
   if (!job.data().has_seed() && args.faults->Clean({"data.seed", "training.seed"})) {
     job.mutable_data()->set_seed(job.training().seed());
   }

@@ -91,10 +91,15 @@ void CheckForDevice(const CheckArgs& args) {
     faults.Add("training.precision",
                "fp64 runs on CPU slots only; use fp32 or bf16, or device cpu");
   }
-  if (placement.has_threads_per_rank() && faults.Clean({"placement.threads_per_rank"})) {
-    faults.Add("placement.threads_per_rank",
-               "is for CPU slots, and this job runs on a GPU; leave it out, or use device cpu");
-  }
+  RefuseThreadsOnGpu(args);
+}
+
+void RefuseThreadsOnGpu(const CheckArgs& args) {
+  if (!args.job->placement().has_threads_per_rank() ||
+      !args.faults->Clean({"placement.threads_per_rank"}))
+    return;
+  args.faults->Add("placement.threads_per_rank",
+                   "is for CPU slots, and this job runs on a GPU; leave it out, or use device cpu");
 }
 
 void CompleteDevice(const CheckArgs& args) {

@@ -141,6 +141,20 @@ void CheckLabels(const pb::Message& message, const Field& field, const std::stri
   }
 }
 
+bool IsTextList(const Field& field) {
+  return field.is_repeated() && field.cpp_type() == Field::CPPTYPE_STRING;
+}
+
+// The first member of the list that is not as it should be.
+std::string CheckTexts(const pb::Message& message, const Field& field) {
+  const int count = message.GetReflection()->FieldSize(message, &field);
+  for (int i = 0; i < count; ++i) {
+    const std::string complaint = CheckText(field, TextOf(message, field, i));
+    if (!complaint.empty()) return fmt::format("text {}: {}", i + 1, complaint);
+  }
+  return "";
+}
+
 }  // namespace
 
 void CheckRules(const CheckArgs& args) {
@@ -151,6 +165,7 @@ void CheckRules(const CheckArgs& args) {
                     if (field.is_map()) CheckLabels(message, field, path, args.faults);
                     std::string complaint;
                     if (!field.is_repeated()) complaint = CheckValue(message, field, args.context);
+                    if (IsTextList(field)) complaint = CheckTexts(message, field);
                     if (complaint.empty()) complaint = CheckFeature(message, field, args.context);
                     if (!complaint.empty()) args.faults->Add(path, complaint);
                   });

@@ -27,12 +27,21 @@ struct CheckArgs {
 
 // Conditions on each set field by itself: range, form, path, feature. In check_rules.cc.
 void CheckRules(const CheckArgs& args);
+// Refuses sections and fields that jobs of this kind do not have (job_kind.h); runs before the
+// defaults. In check_reader.cc.
+void RefuseForeignFields(const CheckArgs& args);
+// All that is asked of a reader (JobKind::reads), in place of the passes below. In check_reader.cc.
+void CompleteReader(const CheckArgs& args);
+// As CheckForDevice, of a reader. In check_reader.cc.
+void CheckReaderForDevice(const CheckArgs& args);
 // Applies the model's preset; runs before the defaults. In check_model.cc.
 void FillFromPreset(const CheckArgs& args);
 // Derives the model's sizes, and checks the vocabulary against the tokenizer. In check_model.cc.
 void CompleteModel(const CheckArgs& args);
 // Checks the data sets and their split. In check_model.cc.
 void CheckData(const CheckArgs& args);
+// Checks that the tokenizer has the files that its type is made of. In check_model.cc.
+void CheckTokenizer(const CheckArgs& args);
 // Rotary positions and window; needs the model's sizes. In check_variants.cc.
 void CompleteVariants(const CheckArgs& args);
 // Derives the mesh and slots, and checks divisibility under tensor and context parallelism. In
@@ -46,12 +55,14 @@ void CompletePipeline(const CheckArgs& args);
 void CompleteDevice(const CheckArgs& args);
 // Refuses what the job's device, where it is known, cannot do. In check_precision.cc.
 void CheckForDevice(const CheckArgs& args);
+// Refuses placement.threads_per_rank of a job on a GPU. In check_precision.cc.
+void RefuseThreadsOnGpu(const CheckArgs& args);
 // Sets zero_stage where it is unset; `gpu`: the job runs on GPU slots. In check_precision.cc.
 void CompleteZeroStage(bool gpu, megatrain::v1::JobSpec* job);
 // Batch size of a step; needs the mesh and the pipeline. In check_batch.cc.
 void CompleteBatch(const CheckArgs& args);
 // Kind bench: sets the length and refuses settings without meaning; runs before every pass that
-// reads the length. In bench.cc.
+// reads the length. In check_bench.cc.
 void CompleteBench(const CheckArgs& args);
 // Length of the run, evaluation, checkpoints. In check_training.cc.
 void CompleteTraining(const CheckArgs& args);

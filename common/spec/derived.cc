@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/math.h"
 #include "common/spec/course.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/presets.h"
 #include "common/spec/text_forms.h"
 #include "megatrain/v1/job.pb.h"
@@ -98,11 +99,13 @@ int64_t PaddedVocab(const JobSpec& job) {
 }
 
 int64_t WorldSize(const JobSpec& job) {
+  if (KindOf(job).reads) return 1;
   const v1::Parallel& parallel = job.parallel();
   return parallel.tensor() * parallel.pipeline() * parallel.context() * parallel.data();
 }
 
 layout::MeshSizes MeshSizesOf(const JobSpec& job) {
+  if (KindOf(job).reads) return {};
   const v1::Parallel& parallel = job.parallel();
   return {.tp = base::CheckedCast<int>(parallel.tensor()),
           .cp = base::CheckedCast<int>(parallel.context()),

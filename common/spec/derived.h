@@ -67,9 +67,10 @@ double MegatronFlopsPerStep(const JobSpec& job);
 bool HasFixedWindows(const JobSpec& job);
 
 // --- Layout.
-// Number of ranks: tensor * pipeline * context * data.
+// Number of ranks: tensor * pipeline * context * data; 1 of a reader (job_kind.h), which has no
+// layout.
 int64_t WorldSize(const JobSpec& job);
-// Sizes of the mesh's axes, for layout::Mesh.
+// Sizes of the mesh's axes, for layout::Mesh; of a reader 1 each.
 layout::MeshSizes MeshSizesOf(const JobSpec& job);
 // The rank's coordinates on the axes whose size is above 1: "tp 1, pp 0". "" for one rank, an
 // invalid rank, or a job without a layout.

@@ -40,6 +40,9 @@ std::string TypeText(const Field& field) {
     case v1::UNIT_PORT_RANGE:
       out = "port range (29500-29600)";
       break;
+    case v1::UNIT_TEXT:
+      out = field.is_repeated() ? "texts" : "text of several lines";
+      break;
     default:
       switch (field.cpp_type()) {
         case Field::CPPTYPE_INT64:

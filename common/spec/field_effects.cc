@@ -161,6 +161,11 @@ std::string NobodyIsWaitedFor(const v1::JobSpec& job) {
   return one.empty() ? WithoutDirectory(job) : one;
 }
 
+std::string NothingIsDrawn(const v1::JobSpec& job) {
+  return If(job.generate().temperature() == 0,
+            "generate.temperature is 0, which takes the likeliest token; leave it out");
+}
+
 struct Row {
   std::string_view path;
   Why why;
@@ -315,6 +320,22 @@ constexpr auto kRows = std::to_array<Row>({
     {"bench.warmup", Always},
     {"bench.steps", Always},
     {"bench.kernels", Always},
+    {"read.checkpoint", Always},
+    {"read.step", Always},
+    {"read.tag", Always},
+    {"read.precision", Always},
+    {"read.output", Always},
+    {"generate.prompts", Always},
+    {"generate.tokens", Always},
+    {"generate.samples", Always},
+    {"generate.temperature", Always},
+    {"generate.top_k", Always},
+    {"generate.top_p", Always},
+    {"generate.repetition_penalty", Always},
+    {"generate.stops", Always},
+    {"generate.seed", NothingIsDrawn},
+    {"generate.logprobs", Always},
+    {"eval.file", Always},
 });
 
 // The message that holds the field of this path.

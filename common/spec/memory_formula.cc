@@ -11,6 +11,7 @@
 #include "common/base/math.h"
 #include "common/layout/layer_split.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::spec {
@@ -240,7 +241,38 @@ int64_t NumMoments(const v1::Optimizer& optimizer) {
   return 2;
 }
 
+// As worker/decode/saved_text.h has it.
+int64_t BytesThatAreRead(const JobSpec& reader, const JobSpec& trained) {
+  if (reader.read().has_precision()) return BytesOf(reader.read().precision());
+  const int64_t bytes = BytesOf(trained.training().precision());
+  if (reader.placement().device() == v1::Placement::DEVICE_GPU) return bytes == 8 ? 4 : bytes;
+  return bytes == 2 ? 4 : bytes;
+}
+
 }  // namespace
+
+RankMemory MemoryOfReader(const JobSpec& reader, const JobSpec& trained) {
+  constexpr int64_t kSideBySide = 8;  // texts that worker/decode computes at once
+  const v1::Model& model = trained.model();
+  const int64_t bytes = BytesThatAreRead(reader, trained);
+  int64_t positions = MaxPositions(model);
+  int64_t sequences = 1;
+  if (KindOf(reader).decodes) {
+    const v1::Generate& asked = reader.generate();
+    int64_t longest = 1;
+    for (const std::string& prompt : asked.prompts())
+      longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+    positions = std::min(positions, longest + std::max<int64_t>(asked.tokens(), 1));
+    const int64_t texts = std::max<int64_t>(asked.prompts_size(), 1) * asked.samples();
+    sequences = std::min(texts, kSideBySide);
+  }
+  RankMemory memory;
+  memory.parameters = ParameterCount(model);
+  memory.weights = bytes * memory.parameters;
+  memory.activations =
+      2 * model.layers() * KvHeads(model) * HeadDim(model) * positions * sequences * bytes;
+  return memory;
+}
 
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
   const MemorySizes n(job);

@@ -74,7 +74,8 @@ class Reader {
     } else if (IsSourceList(field)) {
       ReadSources(node, path, field, message);
     } else if (field.is_repeated()) {
-      for (const std::string& item : Items(node, path)) {
+      const bool whole = RuleOf(field).unit() == v1::UNIT_TEXT;
+      for (const std::string& item : Items(node, path, whole)) {
         Complain(path, SetFromText(field, item, message));
       }
     } else {
@@ -149,10 +150,13 @@ class Reader {
     }
   }
 
-  // The items of a list, or of one comma-separated string.
-  std::vector<std::string> Items(const TreeNode& node, const std::string& path) {
+  // The items of a list, or of one comma-separated string, which is one item where it is `whole`.
+  std::vector<std::string> Items(const TreeNode& node, const std::string& path,
+                                 bool whole = false) {
     std::vector<std::string> out;
-    if (node.kind == TreeNode::Kind::kScalar) {
+    if (node.kind == TreeNode::Kind::kScalar && whole) {
+      out.push_back(node.scalar);
+    } else if (node.kind == TreeNode::Kind::kScalar) {
       for (const std::string_view part : SplitList(node.scalar)) out.emplace_back(part);
     } else if (node.kind == TreeNode::Kind::kList) {
       for (const TreeNode& item : node.items) {

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/ids.h"
 #include "common/base/plain_text.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/validate.h"
 #include "common/spec/values.h"
 #include "megatrain/v1/job.pb.h"
@@ -133,7 +134,7 @@ Sections UnusedSections(const v1::JobSpec& job) {
   }
   if (job.training().precision() != v1::Training::PRECISION_FP16)
     unused.push_back(v1::Training::LossScale::descriptor());
-  if (job.kind() != v1::JobSpec::KIND_BENCH) unused.push_back(v1::Bench::descriptor());
+  if (!KindOf(job).is_timed) unused.push_back(v1::Bench::descriptor());
   if (job.optimizer().decay() != v1::Optimizer::DECAY_WSD)
     unused.push_back(v1::Optimizer::Wsd::descriptor());
   return unused;

@@ -111,6 +111,15 @@ Status CheckRelative(std::string_view path) {
   return OkStatus();
 }
 
+std::string OneSpelling(std::string_view path) {
+  std::string out = path.starts_with('/') ? "/" : "";
+  for (const std::string& part : Components(path)) {
+    if (!out.empty() && out.back() != '/') out += '/';
+    out += part;
+  }
+  return out;
+}
+
 StatusOr<std::string> ResolveBelow(const std::string& root, std::string_view relative) {
   RETURN_IF_ERROR(CheckRelative(relative));
   ASSIGN_OR_RETURN(const std::string top, RealRoot(root));

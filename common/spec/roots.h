@@ -22,6 +22,10 @@ struct Roots {
 // OK for a relative path without "..", empty components or NUL; else InvalidArgument.
 [[nodiscard]] Status CheckRelative(std::string_view path);
 
+// The path without empty components and ".", by which two spellings of one path are told to be
+// one: "./a//b/" is "a/b", "." is "". Links are not looked at.
+std::string OneSpelling(std::string_view path);
+
 // The absolute path of `relative` below `root`. The part of it that exists is resolved with its
 // symbolic links and must lie below root (a link that stays inside is fine); the remainder need not
 // exist yet. InvalidArgument for absolute paths and "..", PermissionDenied for a link that leaves

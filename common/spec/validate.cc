@@ -8,6 +8,7 @@
 
 #include "common/base/math.h"
 #include "common/spec/complete.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/values.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/options.pb.h"
@@ -19,13 +20,15 @@ namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
 
 // Sections are created on the way, so that generated accessors return the defaults.
-void ApplyDefaults(pb::Message* message) {
+void ApplyDefaults(const JobKind& kind, const std::string& prefix, pb::Message* message) {
   const pb::Descriptor& type = *message->GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const Field& field = *type.field(i);
+    const std::string path = Under(prefix, field.name());
+    if (!HasField(kind, path)) continue;
     if (IsSection(field)) {
       if (RuleOf(field).since() == v1::FEATURE_LATER) continue;
-      ApplyDefaults(message->GetReflection()->MutableMessage(message, &field));
+      ApplyDefaults(kind, path, message->GetReflection()->MutableMessage(message, &field));
     } else if (!IsSet(*message, field) && !RuleOf(field).default_().empty() &&
                !DefaultsToAuto(field)) {
       const std::string complaint = SetFromText(field, RuleOf(field).default_(), message);
@@ -34,17 +37,29 @@ void ApplyDefaults(pb::Message* message) {
   }
 }
 
-void CheckRequired(const pb::Message& message, const std::string& prefix, FaultList* faults) {
+void CheckRequired(const JobKind& kind, const pb::Message& message, const std::string& prefix,
+                   FaultList* faults) {
   const pb::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const Field& field = *type.field(i);
     const std::string path = Under(prefix, field.name());
+    if (!HasField(kind, path)) continue;
     if (IsSection(field)) {
-      CheckRequired(message.GetReflection()->GetMessage(message, &field), path, faults);
+      CheckRequired(kind, message.GetReflection()->GetMessage(message, &field), path, faults);
     } else if (RuleOf(field).required() && !IsSet(message, field) && faults->Clean({path})) {
       faults->Add(path, "required: " + RuleOf(field).help());
     }
   }
+}
+
+// What a job that trains has by its device.
+void ResolveTraining(const CheckArgs& args) {
+  const bool gpu = args.job->placement().device() == v1::Placement::DEVICE_GPU;
+  CheckForDevice(args);
+  v1::Training& training = *args.job->mutable_training();
+  if (!training.has_precision())
+    training.set_precision(gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
+  CompleteZeroStage(gpu, args.job);
 }
 
 }  // namespace
@@ -80,11 +95,18 @@ Faults CompleteAfter(Faults faults, const ValidateContext& context, v1::JobSpec*
   FaultList list(std::move(faults));
   const CheckArgs args{.context = context, .job = job, .faults = &list};
   CheckRules(args);
-  FillFromPreset(args);
-  ApplyDefaults(job);
+  RefuseForeignFields(args);
+  const JobKind& kind = KindOf(*job);
+  if (!kind.reads) FillFromPreset(args);
+  ApplyDefaults(kind, "", job);
+  if (kind.reads) {
+    CheckRequired(kind, *job, "", &list);
+    CompleteReader(args);
+    return list.Take();
+  }
   CompleteBench(args);
   CompleteModel(args);
-  CheckRequired(*job, "", &list);
+  CheckRequired(kind, *job, "", &list);
   CheckData(args);
   CompleteLayout(args);
   CompletePipeline(args);
@@ -110,12 +132,12 @@ Faults ResolveForSlots(const SlotFacts& facts, v1::JobSpec* job, const ValidateC
     return faults.Take();
   }
   placement.set_device(kind);
-  CheckForDevice({.context = context, .job = job, .faults = &faults});
-  v1::Training& training = *job->mutable_training();
-  if (!training.has_precision()) {
-    training.set_precision(facts.gpu ? v1::Training::PRECISION_BF16 : v1::Training::PRECISION_FP32);
+  const CheckArgs args{.context = context, .job = job, .faults = &faults};
+  if (KindOf(*job).reads) {
+    CheckReaderForDevice(args);
+  } else {
+    ResolveTraining(args);
   }
-  CompleteZeroStage(facts.gpu, job);
   if (!facts.gpu && !placement.has_threads_per_rank()) {
     const int64_t threads = facts.cores_per_node / std::max<int64_t>(1, facts.slots_per_node);
     placement.set_threads_per_rank(std::clamp<int64_t>(threads, 1, 1024));

@@ -26,6 +26,7 @@ namespace v1 = megatrain::v1;
 using Field = pb::FieldDescriptor;
 
 constexpr size_t kMaxString = 4096;
+constexpr size_t kMaxText = 256 * 1024;  // of UNIT_TEXT
 
 std::string Expected(std::string_view what, std::string_view text) {
   return fmt::format("expected {}, got \"{}\"", what, Shown(text));
@@ -84,8 +85,13 @@ std::string SetString(const Field& field, std::string_view text, pb::Message* me
     if (const std::optional<Length> length = ParseLength(text)) value = FormatLength(*length);
   }
   std::string complaint = CheckStringUnit(field, value);
-  if (complaint.empty()) message->GetReflection()->SetString(message, &field, std::move(value));
-  return complaint;
+  if (!complaint.empty()) return complaint;
+  if (field.is_repeated()) {
+    message->GetReflection()->AddString(message, &field, std::move(value));
+  } else {
+    message->GetReflection()->SetString(message, &field, std::move(value));
+  }
+  return "";
 }
 
 std::string IntegerText(const Field& field, int64_t value) {
@@ -151,7 +157,8 @@ std::string TextOf(const pb::Message& message, const Field& field, int index) {
       return value == nullptr || number == 0 ? fmt::format("{}", number) : EnumText(*value);
     }
     case Field::CPPTYPE_STRING:
-      return reflection.GetString(message, &field);
+      return index >= 0 ? reflection.GetRepeatedString(message, &field, index)
+                        : reflection.GetString(message, &field);
     default:
       CHECK(false) << "job.proto has a type without a text form: " << field.full_name();
       return "";
@@ -169,7 +176,13 @@ std::string DefaultText(const Field& field) {
 }
 
 std::string CheckStringUnit(const Field& field, const std::string& text) {
-  if (text.size() > kMaxString) return fmt::format("longer than {} bytes", kMaxString);
+  const bool free_text = RuleOf(field).unit() == v1::UNIT_TEXT;
+  const size_t most = free_text ? kMaxText : kMaxString;
+  if (text.size() > most) return fmt::format("longer than {} bytes", most);
+  if (free_text) {
+    const std::string found = base::ControlIn(text);
+    return found.empty() ? "" : "has " + found;
+  }
   if (!base::IsPlainText(text)) return "has a control character, or is no UTF-8";
   switch (RuleOf(field).unit()) {
     case v1::UNIT_NAME:

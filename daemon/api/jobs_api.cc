@@ -33,6 +33,8 @@ namespace reason = rpc::reason;
 
 constexpr int kDefaultPage = 100;
 constexpr int kMaxPage = 1'000;
+constexpr int64_t kPerJobBytes = 8;                                        // its tag and length
+constexpr int64_t kMaxPageBytes = control::kMaxMessageBytes - (64 << 10);  // A2, and a token
 
 // What tells a repeated submission from another one. Which directory is chosen is no part of it: an
 // earlier version has called it otherwise.
@@ -186,16 +188,26 @@ Status JobsApi::List(const v1::ListJobsRequest& request, v1::ListJobsResponse* r
   });
   const auto page = static_cast<size_t>(
       request.page_size() <= 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage));
-  for (size_t i = 0; i < std::min(page, jobs.size()); ++i) {
-    v1::Job* const listed = response->add_jobs();
-    *listed = jobs[i]->job();
-    parts_.feeds->jobs().FillActivity(listed);
-  }
-  if (jobs.size() > page) {
-    const v1::Job& last = jobs[page - 1]->job();
-    response->set_next_page_token(fmt::format("{}:{}", last.created_us(), last.uid()));
-  }
+  FillPage(jobs, page, response);
   return OkStatus();
+}
+
+void JobsApi::FillPage(const std::vector<v1::StoredJob*>& jobs, size_t most,
+                       v1::ListJobsResponse* response) const {
+  int64_t bytes = 0;
+  size_t count = 0;
+  for (; count < std::min(most, jobs.size()); ++count) {
+    v1::Job* const listed = response->add_jobs();
+    *listed = jobs[count]->job();
+    parts_.feeds->jobs().FillActivity(listed);
+    bytes += static_cast<int64_t>(listed->ByteSizeLong()) + kPerJobBytes;
+    if (count == 0 || bytes <= kMaxPageBytes) continue;
+    response->mutable_jobs()->RemoveLast();
+    break;
+  }
+  if (jobs.size() <= count) return;
+  const v1::Job& last = jobs[count - 1]->job();
+  response->set_next_page_token(fmt::format("{}:{}", last.created_us(), last.uid()));
 }
 
 Status JobsApi::ListCheckpoints(const v1::ListCheckpointsRequest& request,

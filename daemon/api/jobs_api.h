@@ -53,7 +53,7 @@ class JobsApi {
   Status Submit(const v1::SubmitRequest& request, std::string_view actor,
                 v1::SubmitResponse* response);
   Status Get(const v1::GetJobRequest& request, v1::Job* response);
-  // The newest first, in pages.
+  // The newest first, in pages, each at most a message (A2).
   Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   Status ListCheckpoints(const v1::ListCheckpointsRequest& request,
                          v1::ListCheckpointsResponse* response);
@@ -65,6 +65,10 @@ class JobsApi {
   // The job of a request that was taken before.
   Status AnswerAgain(const v1::SubmitRequest& request, const v1::StoredRequest& before,
                      v1::SubmitResponse* response);
+  // The first of these jobs, at most `most` and as many as a message holds (A2), and the token of
+  // the page behind them.
+  void FillPage(const std::vector<v1::StoredJob*>& jobs, size_t most,
+                v1::ListJobsResponse* response) const;
   Status CheckNameIsFree(const v1::JobSpec& spec);
   Status CheckUpdate(const v1::UpdateJobRequest& request, const v1::Job& job) const;
   void TakeUpdate(v1::StoredJob& job, const std::vector<spec::FieldChange>& changes,

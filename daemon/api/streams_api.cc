@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/rpc/reason.h"
+#include "common/spec/job_kind.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/api/run_sources.h"
 #include "daemon/telemetry/run_history.h"
@@ -24,6 +25,7 @@ constexpr int kMaxLogLines = 100'000;
 constexpr int kDefaultEvents = 1'000;
 constexpr int kMaxEvents = 100'000;
 constexpr int kMaxNames = 256;
+constexpr std::array<int, 1> kRankZero = {0};
 
 void FillHistory(HistoryView view, v1::History* out) {
   const HistoryTable& rows = view.rows;
@@ -108,7 +110,6 @@ StatusOr<Followed<LogSubscription>> StreamsApi::ReadTrace(const v1::ReadTraceReq
   ref.set_uid(operation->target());
   ASSIGN_OR_RETURN(const v1::StoredJob* stored, FindJob(ledger_, ref));
   const v1::Job& job = stored->job();
-  constexpr std::array<int, 1> kRankZero = {0};
   if (job.ranks().empty()) {
     return rpc::WithReason(
         base::FailedPrecondition("job '{}' has no ranks now, so that nobody knows on which node "
@@ -122,6 +123,38 @@ StatusOr<Followed<LogSubscription>> StreamsApi::ReadTrace(const v1::ReadTraceReq
                                                      .lines = 0,
                                                      .follow = false,
                                                      .trace = operation->profile().trace()})};
+}
+
+StatusOr<Followed<LogSubscription>> StreamsApi::ReadOutput(const v1::ReadOutputRequest& request) {
+  ASSIGN_OR_RETURN(const v1::StoredJob* stored, FindJob(ledger_, request.job()));
+  const v1::Job& job = stored->job();
+  const spec::JobKind& kind = spec::KindOf(job.spec());
+  if (!kind.reads) {
+    return rpc::WithReason(
+        base::FailedPrecondition("job '{}' is of kind {} and writes no text: it has logs",
+                                 job.name(), kind.name),
+        reason::kWrongKind);
+  }
+  if (request.offset() < 0) {
+    return rpc::WithReason(base::InvalidArgument("offset {} of an output", request.offset()),
+                           reason::kInvalidRequest);
+  }
+  if (job.ranks().empty()) {
+    const std::string_view why = job.epoch() == 0
+                                     ? "has written nothing"
+                                     : "has no ranks now, so that nobody knows on which node its "
+                                       "text lies";
+    return rpc::WithReason(
+        base::FailedPrecondition("job '{}' is {} and {}: {}", job.name(),
+                                 v1::JobState_Name(job.state()), why, job.message()),
+        reason::kWrongState);
+  }
+  return Followed<LogSubscription>{job.uid(), feeds_->TailLogs({.job = job,
+                                                                .ranks = kRankZero,
+                                                                .lines = 0,
+                                                                .follow = request.follow(),
+                                                                .output = true,
+                                                                .offset = request.offset()})};
 }
 
 StatusOr<Followed<EventSubscription>> StreamsApi::WatchEvents(

@@ -15,6 +15,7 @@ namespace megatrain::v1 {
 class GetJobRequest;
 class History;
 class QueryHistoryRequest;
+class ReadOutputRequest;
 class ReadRanksRequest;
 class ReadRanksResponse;
 class ReadTraceRequest;
@@ -43,6 +44,8 @@ class StreamsApi {
   StatusOr<Followed<LogSubscription>> TailLogs(const v1::TailLogsRequest& request);
   // The trace that an operation has made, from the node of rank 0.
   StatusOr<Followed<LogSubscription>> ReadTrace(const v1::ReadTraceRequest& request);
+  // What a reader (spec::JobKind::reads) has written, from the node of its rank.
+  StatusOr<Followed<LogSubscription>> ReadOutput(const v1::ReadOutputRequest& request);
   StatusOr<Followed<EventSubscription>> WatchEvents(const v1::WatchEventsRequest& request);
   // What the ranks of one job, or of all jobs, do now. kNotFound: there is no such job.
   Status ReadRanks(const v1::ReadRanksRequest& request, v1::ReadRanksResponse* response) const;

@@ -187,12 +187,16 @@ std::shared_ptr<LogSubscription> Feeds::TailLogs(const LogQuery& query) {
     request->set_lines(query.lines);
     request->set_follow(query.follow && !IsFinal(query.job.state()));
     request->set_trace(query.trace);
+    request->set_output(query.output);
+    request->set_offset(query.offset);
     if (hub_->SendAtOnce(node, message)) {
       log_requests_.emplace(id, LogRequest{subscription, node, rank});
     } else {
       subscription->Push(
           EndChunk(rank, fmt::format("node {} is not connected; {} on its disk", node,
-                                     query.trace.empty() ? "its logs are" : "the trace is")));
+                                     query.output          ? "the text is"
+                                     : query.trace.empty() ? "its logs are"
+                                                           : "the trace is")));
     }
   }
   CloseIfDone(subscription);

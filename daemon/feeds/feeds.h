@@ -82,6 +82,8 @@ class Feeds {
     int lines;
     bool follow;
     std::string trace = {};  // LogRequest.trace: that of rank 0
+    bool output = false;     // LogRequest.output: that of rank 0
+    int64_t offset = 0;      // of the output
   };
   std::shared_ptr<LogSubscription> TailLogs(const LogQuery& query);
   void UntailLogs(const LogSubscription* subscription);

@@ -9,6 +9,7 @@
 #include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/job_verbs.h"
 #include "daemon/keeper/pending_commands.h"
+#include "daemon/keeper/reader_pins.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -232,6 +233,8 @@ void CommandAnswers::Refused(v1::StoredJob& stored, const v1::GivenWord& command
   } else if (VerbOf(command) == v1::Command::CHECKPOINT_NOW) {
     ClearCondition(stored.mutable_job(), "Saving");
     tools_.ledger->MarkJob(stored, Change::kState);
+  } else if (VerbOf(command) == v1::Command::KEEP_STEPS) {
+    parts_.pins->Refused(stored, base::Message(why));
   }
   parts_.placement->RanksMoved(stored, /*training=*/false);
 }

@@ -17,6 +17,7 @@ namespace mt::daemon {
 class JobPlacement;
 class JobTeardown;
 class JobVerbs;
+class ReaderPins;
 
 class CommandAnswers {
  public:
@@ -24,6 +25,7 @@ class CommandAnswers {
     JobPlacement* placement;
     JobTeardown* teardown;
     JobVerbs* verbs;
+    ReaderPins* pins;
   };
   // All outlive it.
   CommandAnswers(const KeeperTools& tools, const Parts& parts) : tools_(tools), parts_(parts) {}

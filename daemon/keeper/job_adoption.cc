@@ -12,6 +12,7 @@
 #include "daemon/keeper/job_verbs.h"
 #include "daemon/keeper/operations.h"
 #include "daemon/keeper/pending_commands.h"
+#include "daemon/keeper/reader_pins.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
 
@@ -73,6 +74,7 @@ void JobAdoption::Adopt(v1::StoredJob& stored, int64_t epoch,
        .reason = order.reason});
   if (!stops) tools_.transitions->SetGoal(stored, holds ? v1::GOAL_HOLD : v1::GOAL_RUN, why);
   tools_.raiser->Raise(stored, JobEvent::kAdopted, why);
+  ReaderPins::ForgetTold(&stored);  // behind the row, which closes the epoch that was
 }
 
 void JobAdoption::FreeOlder(v1::StoredJob& stored) {

@@ -28,7 +28,10 @@ JobKeeper::JobKeeper(const Parts& parts)
       verdicts_(tools_, &placement_, &teardown_),
       verbs_(tools_, &bases_),
       nodes_(tools_, &placement_, &teardown_),
-      answers_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
+      pins_(tools_),
+      answers_(
+          tools_,
+          {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_, .pins = &pins_}),
       adoption_(tools_, {.placement = &placement_, .teardown = &teardown_, .verbs = &verbs_}),
       phases_(tools_, &adoption_, parts.phantom_after) {}
 
@@ -123,6 +126,7 @@ void JobKeeper::Recover() {
 }
 
 void JobKeeper::Tick(bool placements) {
+  pins_.Tick();
   for (v1::StoredJob* stored : ledger_->LiveJobs()) {
     const v1::Job& job = stored->job();
     if (verdicts_.IsOverdue(job)) {

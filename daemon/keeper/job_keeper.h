@@ -24,6 +24,7 @@
 #include "daemon/keeper/keeper_tools.h"
 #include "daemon/keeper/operations.h"
 #include "daemon/keeper/pending_commands.h"
+#include "daemon/keeper/reader_pins.h"
 
 namespace mt::daemon {
 
@@ -60,8 +61,8 @@ class JobKeeper final : public JobRaiser {
   // After a restart: deadlines of stops start anew, those of jobs go on.
   void Recover();
   // Deadlines: jobs, placement answers (P6), starts, stop grace (P5), ranks that should be gone
-  // (P3), phantoms (P7). `placements` false: an agent that does not answer a placement is waited
-  // for.
+  // (P3), phantoms (P7); and what jobs that read have named. `placements` false: an agent that does
+  // not answer a placement is waited for.
   void Tick(bool placements = true);
 
  private:
@@ -79,6 +80,7 @@ class JobKeeper final : public JobRaiser {
   JobVerdicts verdicts_;
   JobVerbs verbs_;
   JobNodes nodes_;
+  ReaderPins pins_;
   CommandAnswers answers_;
   JobAdoption adoption_;
   JobPhases phases_;

@@ -184,6 +184,8 @@ void JobTeardown::CloseEpoch(v1::StoredJob& stored) {
   tools_.operations->FailProfiles(*job);  // nobody answers them any more
   stored.clear_stop();
   stored.clear_words();
+  stored.clear_kept_steps();
+  stored.clear_kept_term();
   stored.clear_rank_seq();
   stored.clear_killing();
   stored.clear_assigned_hold();

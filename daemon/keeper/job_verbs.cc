@@ -3,6 +3,7 @@
 #include "daemon/keeper/job_verbs.h"
 
 #include "common/rpc/reason.h"
+#include "common/spec/job_kind.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -41,6 +42,16 @@ Status JobVerbs::CheckVerb(const v1::StoredJob& stored, JobEvent event,
   return WrongState(stored, verb, "");
 }
 
+Status JobVerbs::CheckKind(const v1::Job& job, std::string_view verb) {
+  const spec::JobKind& kind = spec::KindOf(job.spec());
+  if (kind.has_steps) return OkStatus();
+  return rpc::WithReason(
+      base::FailedPrecondition("job '{}' is of kind {}: {} is of jobs that make steps, and it "
+                               "makes none (possible: cancel, kill, and delete behind its end)",
+                               job.name(), kind.name, verb),
+      reason::kWrongKind);
+}
+
 Status JobVerbs::NoCheckpoints(const v1::Job& job, std::string_view consequence) {
   return rpc::WithReason(
       base::FailedPrecondition("job '{}' saves no checkpoints (checkpoint.directory is none){}",
@@ -50,6 +61,7 @@ Status JobVerbs::NoCheckpoints(const v1::Job& job, std::string_view consequence)
 
 JobVerbs::Operated JobVerbs::Hold(v1::StoredJob& stored, const Order& order) {
   const v1::Job& job = stored.job();
+  RETURN_IF_ERROR(CheckKind(job, "pause"));
   RETURN_IF_ERROR(CheckVerb(stored, JobEvent::kHold, "pause"));
   const bool queued = job.state() == v1::QUEUED;
   if (!queued && job.goal() == v1::GOAL_HOLD)
@@ -65,6 +77,7 @@ JobVerbs::Operated JobVerbs::Hold(v1::StoredJob& stored, const Order& order) {
 
 JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, bool discard, const Order& order) {
   const v1::Job& job = stored.job();
+  RETURN_IF_ERROR(CheckKind(job, "pause"));
   RETURN_IF_ERROR(CheckVerb(stored, JobEvent::kRelease, "pause --release"));
   if (job.state() == v1::RELEASING && job.goal() == v1::GOAL_RELEASE &&
       !(discard && stored.has_stop() && !stored.stop().discard())) {
@@ -96,6 +109,8 @@ JobVerbs::Operated JobVerbs::Release(v1::StoredJob& stored, bool discard, const 
 JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const ResumeFrom& from,
                                     const Order& order) {
   const v1::Job& job = stored.job();
+  // One that was paused because its ranks were lost goes back into the queue.
+  if (job.state() != v1::PAUSED_RELEASED) RETURN_IF_ERROR(CheckKind(job, "resume"));
   RETURN_IF_ERROR(CheckVerb(stored, JobEvent::kResume, "resume"));
   RETURN_IF_ERROR(bases_->Check(stored, from));
   if (job.goal() == v1::GOAL_RUN && !from.any())
@@ -119,6 +134,7 @@ JobVerbs::Operated JobVerbs::Resume(v1::StoredJob& stored, const ResumeFrom& fro
 JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const v1::CheckpointLabel& label,
                                         const Order& order) {
   const v1::Job& job = stored.job();
+  RETURN_IF_ERROR(CheckKind(job, "checkpoint"));
   if (!TakesCommands(job.state())) return WrongState(stored, "checkpoint", "no rank could save");
   if (!HasCheckpoints(job)) return NoCheckpoints(job, "");
   if (const v1::Operation* running = tools_.operations->FindOpen(job, "checkpoint");
@@ -139,6 +155,7 @@ JobVerbs::Operated JobVerbs::Checkpoint(v1::StoredJob& stored, const v1::Checkpo
 
 JobVerbs::Operated JobVerbs::Profile(v1::StoredJob& stored, int steps, const Order& order) {
   const v1::Job& job = stored.job();
+  RETURN_IF_ERROR(CheckKind(job, "profile"));
   if (job.state() != v1::RUNNING) {
     return WrongState(
         stored, "profile",

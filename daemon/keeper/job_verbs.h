@@ -1,6 +1,6 @@
 // What users ask of a job, each as an Operation. A verb that the job's state does not allow is
-// FailedPrecondition (WRONG_STATE) and names the state and the verbs that it allows. Not
-// thread-safe (the core's thread).
+// FailedPrecondition (WRONG_STATE) and names the state and the verbs that it allows; one that its
+// kind does not, (WRONG_KIND). Not thread-safe (the core's thread).
 #pragma once
 
 #include <string_view>
@@ -49,6 +49,8 @@ class JobVerbs {
 
  private:
   Status CheckVerb(const v1::StoredJob& job, JobEvent event, std::string_view verb) const;
+  // WRONG_KIND where jobs of this kind make no steps (spec::JobKind).
+  static Status CheckKind(const v1::Job& job, std::string_view verb);
   Status WrongState(const v1::StoredJob& job, std::string_view verb, std::string_view why) const;
   static Status NoCheckpoints(const v1::Job& job, std::string_view consequence);
   void DropUnheardPauses(v1::StoredJob& job);

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/spec/job_kind.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_placement.h"
 #include "daemon/keeper/job_runtimes.h"
@@ -15,6 +16,7 @@ namespace mt::daemon {
 namespace {
 
 std::string EndText(const v1::Job& job, const v1::TrainingEnded& ended) {
+  if (spec::KindOf(job.spec()).reads) return ended.message();  // what it has read
   if (!ended.completed())
     return fmt::format("{} was reached at step {}", ended.exit_condition(), ended.last_step());
   // Without a step of its own it tells what the ranks say: there was nothing to do.

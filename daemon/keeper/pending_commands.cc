@@ -42,6 +42,11 @@ v1::CoordinatorMessage MakeCommand(std::string id, const JobEpoch& job, v1::Comm
   return message;
 }
 
+// Who reads a checkpoint of the job is no change of the job that its users would see.
+Change ChangeBy(const v1::GivenWord& command) {
+  return command.verb() == v1::Command::KEEP_STEPS ? Change::kOwn : Change::kState;
+}
+
 v1::Command::Verb VerbOf(const v1::StopOrder& stop) {
   if (!stop.with_save()) return v1::Command::STOP_WITHOUT_SAVE;
   return stop.keeps_ranks() ? v1::Command::RELEASE : v1::Command::STOP_WITH_SAVE;
@@ -87,7 +92,7 @@ void PendingCommands::Give(v1::StoredJob& stored, const Given& given, const Orde
   command->set_reason(order.reason);
   command->set_actor(order.actor);
   if (given.label != nullptr && !IsEmpty(*given.label)) *command->mutable_label() = *given.label;
-  ledger_->MarkJob(stored, Change::kState);
+  ledger_->MarkJob(stored, ChangeBy(*command));
   if (RankZeroTakesCommands(job)) SendOne(stored, *command);
 }
 
@@ -101,6 +106,8 @@ void PendingCommands::SendOne(const v1::StoredJob& stored, const v1::GivenWord& 
   message.mutable_command()->set_profile_steps(command.profile_steps());
   if (VerbOf(command) == v1::Command::UPDATE)
     *message.mutable_command()->mutable_spec() = job.spec();
+  if (VerbOf(command) == v1::Command::KEEP_STEPS)
+    *message.mutable_command()->mutable_kept_steps() = stored.kept_steps();
   hub_->Send(job.ranks(0).node(), std::move(message));
 }
 
@@ -133,7 +140,7 @@ bool PendingCommands::Take(v1::StoredJob& stored, const std::string& command_id,
     if (commands->at(i).command_id() != command_id) continue;
     *command = commands->at(i);
     commands->DeleteSubrange(i, 1);
-    ledger_->MarkJob(stored, Change::kState);
+    ledger_->MarkJob(stored, ChangeBy(*command));
     return true;
   }
   return false;

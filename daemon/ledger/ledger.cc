@@ -221,14 +221,15 @@ std::vector<std::string> Ledger::EndedInDirectory(std::string_view directory) co
 void Ledger::MarkJob(const v1::StoredJob& job, Change change) {
   const std::string& uid = job.job().uid();
   if (IsFinal(job.job().state())) tables_->live.erase(uid);
-  if (change != Change::kProgress) {
+  const bool silent = change == Change::kProgress || change == Change::kOwn;
+  if (!silent) {
     // The etag changes at once, not with the commit: of two updates in one round the second must
     // see the first.
     v1::Job* shown = FindJob(uid)->mutable_job();
     shown->set_etag(std::to_string(std::strtoll(shown->etag().c_str(), nullptr, 10) + 1));
     published_.insert(uid);
   }
-  Mark(Table::kJobs, uid, change == Change::kState);
+  Mark(Table::kJobs, uid, change == Change::kState || change == Change::kOwn);
 }
 
 std::vector<v1::StoredJob*> Ledger::Jobs() { return Pointers(tables_->jobs); }

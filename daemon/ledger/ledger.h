@@ -38,6 +38,7 @@ namespace v1 = megatrain::v1;
 // How soon a changed job must be on disk, and whether its watchers hear of it.
 enum class Change {
   kProgress,  // with the next commit; silent
+  kOwn,       // now; silent: what the coordinator has to remember, and is no news of the job
   kRanks,     // with the next commit; watchers hear of it then
   kState,     // now; watchers hear of it
 };

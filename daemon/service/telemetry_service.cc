@@ -81,34 +81,38 @@ class JobTelemetryService final : public v1::JobTelemetry::CallbackService {
   }
   grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(Context* context,
                                                    const v1::TailLogsRequest* request) override {
-    using Writer = StreamWriter<v1::LogChunk, std::shared_ptr<const v1::LogChunk>>;
-    auto* writer = new Writer(context, [](v1::LogChunk* out, const auto& chunk, int64_t dropped) {
-      *out = *chunk;
-      out->set_dropped(dropped);
+    return SendChunks(context, [request = *request](Core& core) {
+      return core.api().streams().TailLogs(request);
     });
-    return RunStream(
-        loop_, writer,
-        [request = *request](Core& core) { return core.api().streams().TailLogs(request); },
-        [](Core& core, const std::string&, const LogSubscription* gone) {
-          core.feeds().UntailLogs(gone);
-        });
   }
   grpc::ServerWriteReactor<v1::LogChunk>* ReadTrace(Context* context,
                                                     const v1::ReadTraceRequest* request) override {
+    return SendChunks(context, [request = *request](Core& core) {
+      return core.api().streams().ReadTrace(request);
+    });
+  }
+  grpc::ServerWriteReactor<v1::LogChunk>* ReadOutput(
+      Context* context, const v1::ReadOutputRequest* request) override {
+    return SendChunks(context, [request = *request](Core& core) {
+      return core.api().streams().ReadOutput(request);
+    });
+  }
+
+ private:
+  // A stream of what `open` subscribes to: logs, a trace, an output.
+  template <class Open>
+  grpc::ServerWriteReactor<v1::LogChunk>* SendChunks(Context* context, Open open) {
     using Writer = StreamWriter<v1::LogChunk, std::shared_ptr<const v1::LogChunk>>;
     auto* writer = new Writer(context, [](v1::LogChunk* out, const auto& chunk, int64_t dropped) {
       *out = *chunk;
       out->set_dropped(dropped);
     });
-    return RunStream(
-        loop_, writer,
-        [request = *request](Core& core) { return core.api().streams().ReadTrace(request); },
-        [](Core& core, const std::string&, const LogSubscription* gone) {
-          core.feeds().UntailLogs(gone);
-        });
+    return RunStream(loop_, writer, std::move(open),
+                     [](Core& core, const std::string&, const LogSubscription* gone) {
+                       core.feeds().UntailLogs(gone);
+                     });
   }
 
- private:
   CoreLoop* loop_;
   HistoryReader* reader_;
 };

@@ -56,6 +56,28 @@ TEST_F(ExplainTest, ScheduleIsDrawnWithItsIdleShares) {
       "1      1      33.3 %  layers 2-3, head\n");
 }
 
+// A job that reads a checkpoint has no steps, and its memory is that of what it reads.
+TEST_F(ExplainTest, OfAJobThatReads) {
+  const Ran refused = Explain("memory", {"--checkpoint-root", folder_});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("--checkpoint-root is for jobs that read a checkpoint"));
+  std::ofstream(path_) << "{name: look, kind: generate, read: {checkpoint: default/demo}}\n";
+  const Ran valid = Mtctl(nullptr, {"validate", "-f", path_});
+  EXPECT_EQ(valid.code, 0) << valid.err;
+  EXPECT_THAT(valid.err, HasSubstr("valid: kind generate, reads default/demo, 1 slot\n"));
+  EXPECT_THAT(valid.out, HasSubstr("tokens: 64\n"));
+  EXPECT_THAT(valid.out, Not(HasSubstr("training:")));
+  const Ran schedule = Explain("schedule");
+  EXPECT_EQ(schedule.code, 3);
+  EXPECT_THAT(schedule.err, HasSubstr("kind generate makes no steps"));
+  const Ran unknown = Explain("memory");
+  EXPECT_EQ(unknown.code, 3);
+  EXPECT_THAT(unknown.err, HasSubstr("--checkpoint-root"));
+  const Ran nothing = Explain("memory", {"--checkpoint-root", folder_});
+  EXPECT_EQ(nothing.code, 3);
+  EXPECT_THAT(nothing.err, HasSubstr("default/demo"));
+}
+
 TEST_F(ExplainTest, ScheduleOfAnotherLayoutAndStep) {
   const Ran ring =
       Explain("schedule", {"--set", "parallel.virtual_stages=2", "--microbatches", "4"});

@@ -316,6 +316,15 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
     for (const v1::LogChunk& chunk : state_->trace) writer->Write(chunk);
     return Status::OK;
   }
+  Status ReadOutput(ServerContext*, const v1::ReadOutputRequest* request,
+                    grpc::ServerWriter<v1::LogChunk>* writer) override {
+    base::MutexLock lock(&state_->mu);
+    state_->outputs_asked.push_back(*request);
+    const size_t call = state_->outputs_asked.size() - 1;
+    if (call >= state_->outputs.size()) return Status::OK;
+    for (const v1::LogChunk& chunk : state_->outputs[call]) writer->Write(chunk);
+    return Status::OK;
+  }
   Status QueryHistory(ServerContext*, const v1::QueryHistoryRequest* request,
                       v1::History* history) override {
     base::MutexLock lock(&state_->mu);

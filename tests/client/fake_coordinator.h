@@ -42,6 +42,9 @@ struct FakeState {
   v1::TriggerCheckpointRequest triggered;
   v1::ProfileRequest profiled;
   std::vector<v1::LogChunk> trace;  // sent by ReadTrace
+  // Sent by ReadOutput, one vector a call, while there are any.
+  std::vector<std::vector<v1::LogChunk>> outputs;
+  std::vector<v1::ReadOutputRequest> outputs_asked;  // in order of arrival
   v1::ResumeRequest resumed;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;

@@ -243,6 +243,7 @@ TEST(ActivityTextTest, EachKindSaysHowFarItIs) {
             "computing the first step: 3 of 16 microbatches, 12s");
   EXPECT_EQ(text(v1::Activity::EVALUATING, 400, 5, 0, 8),
             "evaluating step 400: 5 microbatches, 8s");
+  EXPECT_EQ(text(v1::Activity::SCORING, 0, 120, 5'153, 9), "scoring: 120 of 5153 documents, 9s");
   EXPECT_EQ(text(v1::Activity::NONE, 0, 5, 6, 8), "");
   job.set_slots(4);
   EXPECT_EQ(text(v1::Activity::SAVING, 8, 1, 2, 1), "saving step 8: 1 of 2 B, 1 B/s (rank 0)");

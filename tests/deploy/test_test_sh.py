@@ -181,7 +181,8 @@ class TestShTest(unittest.TestCase):
 
 
 class FuzzShTest(unittest.TestCase):
-    PROGRAMS = ("mt_data_token_files_test", "mt_data_prepare_test", "mt_tokenizer_fuzz_test", "mt_hf_test")
+    PROGRAMS = ("mt_data_token_files_test", "mt_data_prepare_test", "mt_tokenizer_fuzz_test", "mt_hf_test",
+                "mt_llmc_test")
 
     def fuzz(self, bad="", how="", programs=PROGRAMS):
         with tempfile.TemporaryDirectory(prefix="mttest-") as build:

@@ -31,6 +31,8 @@ SAMPLED = ("--prompt", "the cat", "--prompt", "a", "--samples", "3", "--temperat
 
 
 class GenerateTest(ClusterTest):
+    slots = 3  # two train, one reads beside them
+
     def rank(self, *args, check=True, **options):
         done = subprocess.run([str(BIN / "mt-rank"), *args], env=self.env, capture_output=True, text=True, timeout=120,
                               cwd=self.dir, **({"stdin": subprocess.DEVNULL} | options))
@@ -68,6 +70,7 @@ class GenerateTest(ClusterTest):
         self.what_is_said()
         self.what_is_refused()
         self.what_scores_are(scored["one"])
+        self.as_jobs(scored["one"])
         self.on_a_terminal()
 
     def ways_to_name_a_checkpoint(self):
@@ -153,6 +156,50 @@ class GenerateTest(ClusterTest):
         self.assert_one_message(self.mtctl("eval", "ckpt/one", "-f", "nowhere.yaml", check=False), 3, "nowhere.yaml")
         self.assert_one_message(self.mtctl("eval", "-f", "tasks.yaml", check=False), 128, "--dir")
 
+    def as_jobs(self, scored):
+        """Kinds generate and eval without daemons: what the flags give, below the roots."""
+        def job(name, **sections):
+            common = {"read": {"checkpoint": "one", "output": "json"}, "placement": {"device": "cpu", "threads_per_rank": 1}}
+            (self.dir / f"{name}.yaml").write_text(json.dumps({"name": name} | common | sections))
+
+        def run(name, *args, check=True):
+            return self.rank("--standalone", f"{name}.yaml", "--data-root", "data", "--checkpoint-root", "ckpt", *args, check=check)
+        job("look", kind="generate", generate={"prompts": ["the cat", "a"], "samples": 3, "temperature": 0.9, "top_p": 0.95, "tokens": 20})
+        before = self.files(self.dir / "ckpt")
+        told = json.loads(run("look").stdout)
+        self.assertEqual([one["text"] for one in told["texts"]], self.texts("ckpt/one", *SAMPLED))
+        self.assertEqual(told["checkpoint"]["step"], 20)
+        self.assertEqual(run("look", "--set", "read.output=text").stdout, self.mtctl("generate", "ckpt/one", *SAMPLED).stdout)
+        self.assertEqual(json.loads(run("look", "--set", "read.step=10").stdout)["checkpoint"]["step"], 10)
+        # Of a job "-" is a text as any other, and as often as one likes.
+        job("dashes", kind="generate", generate={"prompts": ["-", "-"], "tokens": 3})
+        self.assertEqual([one["prompt"] for one in json.loads(run("dashes").stdout)["texts"]], ["-", "-"])
+        for name in ("tasks.yaml", "short.txt", "words.jsonl", "choices.jsonl"):
+            (self.dir / "data" / name).write_bytes((self.dir / name).read_bytes())
+        job("marks", kind="eval", eval={"file": "tasks.yaml"})
+        marks = json.loads(run("marks").stdout)
+        self.assertTrue(marks["complete"])
+        self.assertEqual({f"{task['name']}.{name}": value for task in marks["tasks"] for name, value in task["scores"].items()}, scored)
+        self.assertEqual(self.files(self.dir / "ckpt"), before, "nothing is written there")
+        memory = json.loads(self.mtctl("-o", "json", "explain", "memory", "-f", "look.yaml", "--checkpoint-root", "ckpt").stdout)["all"]
+        self.assertEqual(memory["weights"], 8 * memory["parameters"])
+        self.assertEqual(memory["total"], memory["weights"] + memory["activations"])
+        self.assert_one_message(self.mtctl("explain", "memory", "-f", "look.yaml", check=False), 3, "--checkpoint-root")
+        (self.dir / "data" / "out.yaml").write_text("tasks: [{name: out, type: perplexity, file: ../short.txt}]")
+        for name, args, words in (("look", ("--set", "read.checkpoint=../ckpt/one"), "read.checkpoint"),
+                                  ("look", ("--set", "read.checkpoint=nowhere"),
+                                   "read.checkpoint nowhere below the checkpoint root .*/ckpt: .*placement.node_selector"),
+                                  ("look", ("--set", "read.tag=best"), "best"),
+                                  ("look", ("--restart",), "--restart: a job that reads a checkpoint begins no run"),
+                                  ("look", ("--cache-root", "cache"), "--cache-root: a job that reads a checkpoint"),
+                                  ("look", ("--ranks", "2"), "placement.slots: is 2"),
+                                  ("look", ("--set", "model.layers=3"), "model.layers: means nothing for kind generate"),
+                                  ("marks", ("--set", "eval.file=out.yaml"), "task out: file .* does not lie below the data root")):
+            done = run(name, *args, check=False)
+            self.assertEqual(done.returncode, 64, done.stderr)
+            self.assertRegex(done.stderr, words)
+            self.assertEqual(done.stdout, "")
+
     def on_a_terminal(self):
         """As elsewhere."""
         master, slave = pty.openpty()
@@ -212,7 +259,49 @@ class GenerateTest(ClusterTest):
         child.communicate(timeout=30)
         self.assertEqual(child.returncode, 5)
         self.assertEqual([pid for pid in alive_with("--generate=") if str(self.dir) in self.command_of(pid)], [])
+        self.a_reader_of_the_cluster(tagged)
+        self.assertEqual(fence.read_bytes(), before)
+        self.assertEqual(self.job()["state"], "RUNNING")
         self.mtctl("cancel", "tiny", "--yes")
+
+    def a_reader_of_the_cluster(self, tagged):
+        """Jobs of kinds generate and eval: placed beside the one that trains, read while they write and afterwards, ended by a cancel."""
+        look = self.dir / "look.yaml"
+        look.write_text(json.dumps({"name": "look", "kind": "generate", "placement": {"device": "cpu", "threads_per_rank": 1},
+                                    "read": {"checkpoint": "default/tiny", "tag": "first", "output": "json"}, "generate": {"tokens": 3}}))
+        self.mtctl("submit", "-f", str(look), "--wait")
+        done = self.job("look")
+        self.assertEqual(done["state"], "SUCCEEDED", done)
+        self.assertRegex(done["message"], r"^step-\d+-e\d+ of tiny: \d tokens in ")
+        written = json.loads(self.mtctl("logs", "look", "--text").stdout)
+        self.assertEqual(written["texts"], tagged["texts"])
+        self.assert_one_message(self.mtctl("logs", "tiny", "--text", check=False), 3, "kind train")
+        # A task file below the data root.
+        self.write_tasks()
+        for name in ("tasks.yaml", "short.txt", "words.jsonl", "choices.jsonl"):
+            (self.dir / "data" / name).write_bytes((self.dir / name).read_bytes())
+        self.mtctl("submit", "-f", str(look), "--set", "name=marks", "--set", "kind=eval", "--set", "generate=", "--set",
+                   "eval.file=tasks.yaml", "--wait")
+        self.assertEqual([task["name"] for task in json.loads(self.mtctl("logs", "marks", "--text").stdout)["tasks"]],
+                         ["text", "pages", "words", "choices"])
+        # One that writes for minutes, with a model of 3 M parameters in fp64: its text comes while it writes; steps are not its own; a
+        # cancel ends it.
+        self.train("large", "--set", "parallel.data=1", "--set", "model.hidden_size=256", "--set", "optimizer.warmup=1",
+                   "--set", "training.train_iters=2", "--set", "training.global_batch_size=2", "--set", "checkpoint.every_iters=2")
+        self.mtctl("submit", "-f", str(look), "--set", "name=long", "--set", "read={checkpoint: large, output: text}", "--set",
+                   "generate={samples: 4096, temperature: 1, tokens: 29, prompts: [the]}")
+        self.wait_for("it writes", lambda: self.job("long")["state"] == "RUNNING" and
+                      self.mtctl("logs", "long", "--text", check=False).stdout)
+        self.assert_one_message(self.mtctl("pause", "long", "--hold", check=False), 3, "is of kind generate")
+        follower = subprocess.Popen([str(BIN / "mtctl"), "logs", "-f", "long", "--text"], env=self.env, stdout=subprocess.PIPE,
+                                    stdin=subprocess.DEVNULL, cwd=self.dir)
+        self.assertTrue(follower.stdout.read(20).startswith(b"== sample 1\nthe"))
+        self.mtctl("cancel", "long", "--yes")
+        said = follower.stdout.read()
+        self.assertEqual(follower.wait(60), 0)
+        follower.stdout.close()
+        self.assertIn(b"== sample 2\n", said)
+        self.wait_for("its end", lambda: self.job("long")["state"] == "CANCELLED")
 
     def command_of(self, pid):
         try:

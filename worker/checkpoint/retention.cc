@@ -116,6 +116,14 @@ std::vector<StoredCheckpoint> LookedAt(const PruneArgs& args, const Owners& owne
   return stored;
 }
 
+// Removals of large checkpoints take their time, and whoever was told meanwhile that a step is kept
+// has said so.
+bool IsReadNow(const PruneArgs& args, int64_t step) {
+  if (!args.kept_steps) return false;
+  const std::vector<int64_t> steps = args.kept_steps();
+  return std::ranges::find(steps, step) != steps.end();
+}
+
 // Folders of earlier epochs that are no checkpoints.
 StatusOr<std::vector<std::string>> LeftOver(const PruneArgs& args, const Owners& owners,
                                             const std::vector<CheckpointId>& all) {
@@ -160,7 +168,8 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
   for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i) {
     const StoredCheckpoint& one = all[static_cast<size_t>(i)];
     const bool divided = rules.keep_every > 0 && one.id.step % rules.keep_every == 0;
-    if (i < last || divided || one.pinned) kept.insert(one.id);
+    const bool is_read = std::ranges::find(rules.steps, one.id.step) != rules.steps.end();
+    if (i < last || divided || one.pinned || is_read) kept.insert(one.id);
   }
   std::vector<CheckpointId> doomed;
   for (const StoredCheckpoint& one : all) {
@@ -172,18 +181,24 @@ std::vector<CheckpointId> ChooseDoomed(const RetentionRules& rules,
 
 StatusOr<std::vector<std::string>> PruneCheckpoints(const PruneArgs& args) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> all, ListCheckpoints(args.directory));
-  std::vector<std::string> doomed;
   const Owners owners(args);
-  for (const CheckpointId& id : ChooseDoomed(args.rules, LookedAt(args, owners, all), args.run))
-    doomed.push_back(FolderName(id));
+  RetentionRules rules = args.rules;
+  if (args.kept_steps) {
+    for (const int64_t step : args.kept_steps()) rules.steps.push_back(step);
+  }
+  const auto doomed = ChooseDoomed(rules, LookedAt(args, owners, all), args.run);
   ASSIGN_OR_RETURN(const std::vector<std::string> left_over, LeftOver(args, owners, all));
-  doomed.insert(doomed.end(), left_over.begin(), left_over.end());
   std::vector<std::string> removed;
-  for (const std::string& name : doomed) {
+  const auto remove = [&](const std::string& name) -> Status {
     if (args.fence != nullptr) RETURN_IF_ERROR(CheckFence(args.directory, *args.fence));
     RETURN_IF_ERROR(RemoveCheckpoint(base::JoinPath(args.directory, name)));
     removed.push_back(name);
+    return OkStatus();
+  };
+  for (const CheckpointId& id : doomed) {
+    if (!IsReadNow(args, id.step)) RETURN_IF_ERROR(remove(FolderName(id)));
   }
+  for (const std::string& name : left_over) RETURN_IF_ERROR(remove(name));
   return removed;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ struct RetentionRules {
   // losses of different ones are not compared. 0: off.
   int64_t keep_best = 0;
   std::optional<CheckpointId> base{};  // this one
+  std::vector<int64_t> steps{};        // those of these steps: others read them now
 };
 
 // A complete checkpoint, as far as the rules ask.
@@ -61,6 +63,9 @@ struct PruneArgs {
   // Of which run each checkpoint is, as earlier calls have found it, so that a save reads the
   // manifests of new ones alone; nullptr: all are read.
   std::map<CheckpointId, std::string>* known = nullptr;
+  // Asked when the choice is made, for more of rules.steps, and before each removal of a complete
+  // checkpoint: one that is read by then stays. Empty: there are none.
+  std::function<std::vector<int64_t>()> kept_steps = {};
 };
 
 // Removes the run's complete checkpoints that the rules do not keep, and its unfinished or invalid

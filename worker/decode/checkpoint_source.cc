@@ -91,7 +91,7 @@ StatusOr<CheckpointChoice> ChooseCheckpoint(const std::string& path, std::option
   if (!step && tag.empty()) return choice;
   if (place.id) {
     return base::InvalidArgument(
-        "{} is one checkpoint: --step and --tag choose in a directory of them", path);
+        "{} is one checkpoint: a step or a tag chooses in a directory of them", path);
   }
   if (step) {
     ASSIGN_OR_RETURN(choice.id, checkpoint::FindByName(place.directory, std::to_string(*step)));

@@ -39,7 +39,7 @@ std::vector<std::string> TextsOf(const GenerateFlags& flags) {
   if (flags.prompts.empty()) return {""};
   std::vector<std::string> texts = flags.prompts;
   for (std::string& text : texts) {
-    if (text != "-") continue;
+    if (text != "-" || !flags.dash_is_stdin) continue;
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
     if (text.ends_with('\n')) text.pop_back();  // that of the line
   }
@@ -80,12 +80,12 @@ class Session {
     ASSIGN_OR_RETURN(const GenerateReport report,
                      decode::Generate(model_.get(), *tokenizer_, request_, hooks));
     if (args_.flags.json) {
-      PrintJson(report);
+      RETURN_IF_ERROR(args_.out(Json(report)));
     } else {
       printer.Finish();
-      PrintSummary(report);
+      RETURN_IF_ERROR(printer.status());
     }
-    if (std::ferror(args_.out) != 0) return base::Error(absl::StatusCode::kDataLoss, "write text");
+    if (args_.tell) args_.tell(Summary(report));
     const bool whole = std::ranges::none_of(report.continuations, [](const Continuation& one) {
       return one.finish == Finish::kInterrupted;
     });
@@ -112,7 +112,7 @@ class Session {
       if (tokenizer_->eod() == data::kNoEod) {
         return base::InvalidArgument(
             "the {} tokenizer has no end-of-document token that a text could begin behind: give a "
-            "--prompt",
+            "prompt",
             tokenizer_->name());
       }
       request_.prompts.back() = {tokenizer_->eod()};
@@ -123,7 +123,7 @@ class Session {
   Status MakeModel() {
     model_.reset();
     if (device_.backend == nullptr) {
-      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags));
+      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags, args_.make_backend));
     }
     int64_t longest = 0;
     for (const auto& ids : request_.prompts) longest = std::max(longest, std::ssize(ids));
@@ -141,7 +141,7 @@ class Session {
     if (absl::IsResourceExhausted(made.status())) {
       // What is advised there is for training.
       const std::string text(base::Message(made.status()));
-      return base::InvalidArgument("{}; fewer --tokens or --samples take less",
+      return base::InvalidArgument("{}; fewer tokens or samples take less",
                                    text.substr(0, text.find(';')));
     }
     RETURN_IF_ERROR(made.status());
@@ -149,15 +149,14 @@ class Session {
     return OkStatus();
   }
 
-  void PrintSummary(const GenerateReport& report) const {
-    std::fprintf(stderr, "%s of %s: %lld tokens in %.1f s after %.1f s of loading\n",
-                 checkpoint::FolderName({saved_.manifest.step, saved_.manifest.epoch}).c_str(),
-                 base::CleanLine(saved_.manifest.job_name).c_str(),
-                 static_cast<long long>(report.decoded_tokens),
-                 report.prompt_seconds + report.decode_seconds, load_seconds_);
+  std::string Summary(const GenerateReport& report) const {
+    return fmt::format("{} of {}: {} tokens in {:.1f} s after {:.1f} s of loading",
+                       checkpoint::FolderName({saved_.manifest.step, saved_.manifest.epoch}),
+                       base::CleanLine(saved_.manifest.job_name), report.decoded_tokens,
+                       report.prompt_seconds + report.decode_seconds, load_seconds_);
   }
 
-  void PrintJson(const GenerateReport& report) const {
+  std::string Json(const GenerateReport& report) const {
     ordered_json texts = ordered_json::array();
     for (const Continuation& one : report.continuations) {
       const auto prompt = static_cast<size_t>(one.prompt);
@@ -181,10 +180,9 @@ class Session {
                                 {"prompt_tokens", report.prompt_tokens},
                                 {"tokens", report.decoded_tokens}}}};
     // A text may be cut within a character.
-    const std::string text =
-        out.dump(2, ' ', /*ensure_ascii=*/args_.terminal, ordered_json::error_handler_t::replace);
-    std::fprintf(args_.out, "%s\n", text.c_str());
-    std::fflush(args_.out);
+    return out.dump(2, ' ', /*ensure_ascii=*/args_.terminal,
+                    ordered_json::error_handler_t::replace) +
+           "\n";
   }
 
   const GenerateArgs& args_;
@@ -208,7 +206,7 @@ Status CheckFlags(const GenerateArgs& args) {
         "{} samples without a temperature would be {} times the same: set one, such as 0.8",
         f.samples, f.samples);
   }
-  if (std::ranges::count(f.prompts, "-") > 1)
+  if (f.dash_is_stdin && std::ranges::count(f.prompts, "-") > 1)
     return base::InvalidArgument("--prompt - was given twice, and standard input has one text");
   for (const std::string& stop : f.stops)
     if (stop.empty()) return base::InvalidArgument("--stop is empty");

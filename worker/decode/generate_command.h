@@ -1,22 +1,27 @@
-// `mt-rank --generate DIR`, which `mtctl generate` runs: text from a checkpoint, on the CPU,
-// without daemons and without touching the job.
+// `mt-rank --generate DIR`, which `mtctl generate` runs, and jobs of kind generate: text from a
+// checkpoint, without touching the job that saved it.
 #pragma once
 
-#include <cstdio>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "common/base/status.h"
 #include "worker/decode/generate_flags.h"
+#include "worker/decode/reader_device.h"
+#include "worker/decode/text_sink.h"
 
 namespace mt::decode {
 
 struct GenerateArgs {
   std::string path;  // a directory of checkpoints, or one of them
   GenerateFlags flags;
-  std::FILE* out = nullptr;  // texts or JSON; messages go to stderr
-  bool terminal = false;     // `out` is one
-  std::function<bool()> interrupted;
+  TextSink out;           // texts or JSON
+  bool terminal = false;  // `out` is one
+  // Called at the end with a line that says what was done; may be empty.
+  std::function<void(std::string_view)> tell;
+  std::function<bool()> interrupted;  // asked before each step; may be empty
+  BackendMaker make_backend;          // empty: the flags name it
 };
 
 // Blocks until all is written. kCancelled: interrupted, what was there is written. Else what is

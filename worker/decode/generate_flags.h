@@ -15,7 +15,8 @@ class App;
 namespace mt::decode {
 
 struct GenerateFlags : ReaderFlags {
-  std::vector<std::string> prompts;  // "-": standard input
+  std::vector<std::string> prompts;
+  bool dash_is_stdin = true;  // the prompt "-" is what standard input has
   int64_t tokens = 64;
   int64_t samples = 1;
   double temperature = 0;

@@ -1,4 +1,4 @@
-// No slot is asked for: what another program has of the GPU's memory is not there for this one.
+// Without a slot what another program has of the GPU's memory is not there for this one.
 #include "worker/decode/reader_device.h"
 
 #include <algorithm>
@@ -10,9 +10,11 @@
 
 namespace mt::decode {
 
-StatusOr<ReaderDevice> MakeReaderDevice(const ReaderFlags& flags) {
+StatusOr<ReaderDevice> MakeReaderDevice(const ReaderFlags& flags, const BackendMaker& make) {
   ReaderDevice made;
-  if (flags.device == "gpu") {
+  if (make) {
+    ASSIGN_OR_RETURN(made.backend, make());
+  } else if (flags.device == "gpu") {
     ASSIGN_OR_RETURN(made.backend, kernels::cuda::LoadCudaBackend({}));
   } else {
     ASSIGN_OR_RETURN(made.backend, kernels::cpu::MakeCpuBackend({.num_threads = flags.threads}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "common/base/status.h"
@@ -15,8 +16,12 @@ struct ReaderDevice {
   std::unique_ptr<kernels::Stream> stream;
 };
 
-// Errors: kernels::cuda::LoadCudaBackend's, kernels::cpu::MakeCpuBackend's. Blocks.
-StatusOr<ReaderDevice> MakeReaderDevice(const ReaderFlags& flags);
+// Makes the backend of a slot that was given to the reader.
+using BackendMaker = std::function<StatusOr<std::unique_ptr<kernels::Backend>>()>;
+
+// By `make`, or where that is empty what the flags name. Errors: those of `make`, of
+// kernels::cuda::LoadCudaBackend, of kernels::cpu::MakeCpuBackend. Blocks.
+StatusOr<ReaderDevice> MakeReaderDevice(const ReaderFlags& flags, const BackendMaker& make = {});
 
 // DecodeModel's max_rows for prompts of up to `longest` tokens: on a GPU the whole prompt, up to
 // 2,048 at a time.

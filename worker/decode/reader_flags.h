@@ -23,6 +23,8 @@ struct ReaderFlags {
   std::string tokenizer;  // instead of the job's; empty: that
   // Files of the tokenizer, on this machine: those of the job lie below the worker's data root.
   std::string tokenizer_file, vocab, merges;
+  // How messages say that the four are given.
+  std::string named_by = "--tokenizer, --tokenizer-file, --vocab and --merges";
   bool json = false;  // of mt-rank alone; mtctl has -o json
 };
 

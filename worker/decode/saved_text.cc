@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "megatrain/v1/job.pb.h"
@@ -15,21 +16,6 @@ namespace mt::decode {
 namespace {
 
 using megatrain::v1::Data;
-
-std::string TokenizerType(const Data& data) {
-  switch (data.tokenizer().type()) {
-    case Data::Tokenizer::TYPE_BYTE:
-      return "byte";
-    case Data::Tokenizer::TYPE_GPT2_BPE:
-      return "gpt2_bpe";
-    case Data::Tokenizer::TYPE_HF:
-      return "hf";
-    case Data::Tokenizer::TYPE_SENTENCEPIECE:
-      return "sentencepiece";
-    default:
-      return "null";
-  }
-}
 
 // What the flags name, and else what is kept beside the checkpoint.
 StatusOr<data::TokenizerConfig> ConfigOf(const SavedModel& saved, const ReaderFlags& flags) {
@@ -41,9 +27,8 @@ StatusOr<data::TokenizerConfig> ConfigOf(const SavedModel& saved, const ReaderFl
     const auto kept = data::FindKeptTokenizer(known->type, known->digest, directory);
     if (kept) return *kept;
     return base::NotFound(
-        "the {} tokenizer of {} (digest {}) is not beside it, in {}: name its files "
-        "(--tokenizer, --tokenizer-file, --vocab and --merges)",
-        known->type, saved.folder, known->digest, checkpoint::FolderName(*known));
+        "the {} tokenizer of {} (digest {}) is not beside it, in {}: name its files ({})",
+        known->type, saved.folder, known->digest, checkpoint::FolderName(*known), flags.named_by);
   }
   std::string type = flags.tokenizer;
   if (type.empty()) type = known ? known->type : TokenizerType(saved.job->data());
@@ -67,14 +52,28 @@ Status CheckSame(const SavedModel& saved, const data::Tokenizer& tokenizer) {
 
 }  // namespace
 
+std::string TokenizerType(const Data& data) {
+  switch (data.tokenizer().type()) {
+    case Data::Tokenizer::TYPE_BYTE:
+      return "byte";
+    case Data::Tokenizer::TYPE_GPT2_BPE:
+      return "gpt2_bpe";
+    case Data::Tokenizer::TYPE_HF:
+      return "hf";
+    case Data::Tokenizer::TYPE_SENTENCEPIECE:
+      return "sentencepiece";
+    default:
+      return "null";
+  }
+}
+
 StatusOr<std::unique_ptr<data::Tokenizer>> TokenizerOf(const SavedModel& saved,
                                                        const ReaderFlags& flags) {
   ASSIGN_OR_RETURN(const data::TokenizerConfig config, ConfigOf(saved, flags));
   auto tokenizer = data::MakeTokenizer(config);
   if (!tokenizer.ok()) {
     return base::Annotate(tokenizer.status(),
-                          "the tokenizer of the text (--tokenizer, --tokenizer-file, --vocab and "
-                          "--merges name it)");
+                          fmt::format("the tokenizer of the text ({})", flags.named_by));
   }
   std::unique_ptr<data::Tokenizer> made = *std::move(tokenizer);
   RETURN_IF_ERROR(CheckSame(saved, *made));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,7 +14,15 @@
 #include "worker/decode/checkpoint_source.h"
 #include "worker/decode/reader_flags.h"
 
+namespace megatrain::v1 {
+class Data;
+}
+
 namespace mt::decode {
+
+// The type of tokenizer that a job names, as data::TokenizerConfig has it: "byte"; "null" where it
+// names none.
+std::string TokenizerType(const megatrain::v1::Data& data);
 
 // The tokenizer that the checkpoint tells, of the files that are kept beside it, unless the flags
 // name one. Errors: MakeTokenizer's; kNotFound: its files are not there, and none are named;

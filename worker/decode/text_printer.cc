@@ -9,9 +9,8 @@
 
 namespace mt::decode {
 
-TextPrinter::TextPrinter(std::FILE* out, std::vector<std::string> prompts, int64_t samples,
-                         bool raw)
-    : out_(out),
+TextPrinter::TextPrinter(TextSink out, std::vector<std::string> prompts, int64_t samples, bool raw)
+    : out_(std::move(out)),
       prompts_(std::move(prompts)),
       samples_(samples),
       raw_(raw),
@@ -23,13 +22,13 @@ void TextPrinter::Add(int64_t prompt, int64_t sample, std::string_view text, boo
   one.begun = true;
   one.ended = one.ended || ended;
   Advance();
-  std::fflush(out_);
+  Flush();
 }
 
 void TextPrinter::Finish() {
   for (Waiting& one : all_) one.ended = one.begun;
   Advance();
-  std::fflush(out_);
+  Flush();
 }
 
 void TextPrinter::Advance() {
@@ -54,9 +53,13 @@ void TextPrinter::Begin() {
   Write(prompts_[prompt]);
 }
 
-void TextPrinter::Write(std::string_view text) const {
-  const std::string clean = raw_ ? std::string(text) : base::CleanText(text);
-  std::fwrite(clean.data(), 1, clean.size(), out_);
+void TextPrinter::Write(std::string_view text) {
+  piece_ += raw_ ? std::string(text) : base::CleanText(text);
+}
+
+void TextPrinter::Flush() {
+  const std::string piece = std::exchange(piece_, {});
+  if (status_.ok() && !piece.empty()) status_ = out_(piece);
 }
 
 }  // namespace mt::decode

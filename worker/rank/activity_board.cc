@@ -23,6 +23,8 @@ megatrain::v1::Activity::Kind ProtoKindOf(train::ActivityKind kind) {
       return Activity::SAVING;
     case train::ActivityKind::kEvaluating:
       return Activity::EVALUATING;
+    case train::ActivityKind::kScoring:
+      return Activity::SCORING;
   }
   return Activity::NONE;
 }

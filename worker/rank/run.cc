@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/bench/bench_run.h"
 #include "worker/comm/call_check.h"
@@ -58,12 +59,13 @@ StatusOr<train::TrainResult> TrainWith(const RunArgs& args, kernels::Backend* ba
   train_args.cache_root = args.cache_root;
   train_args.checkpoint_root_id = args.checkpoint_root_id;
   train_args.epoch_open = args.epoch_open;
+  train_args.kept_steps = args.kept_steps;
   train_args.groups = groups;
   train_args.backend = backend;
   train_args.tensor_copies.race = true;
   train_args.observer = args.observer;
   std::optional<bench::BenchRun> bench;  // must outlive the trainer, which uses its backend
-  if (args.job->kind() == megatrain::v1::JobSpec::KIND_BENCH) {
+  if (spec::KindOf(*args.job).is_timed) {
     bench.emplace(bench::BenchRun::Args{.job = args.job,
                                         .rank = args.rank,
                                         .backend = backend,

@@ -34,12 +34,13 @@ struct RunArgs {
   std::string checkpoint_root;
   bool make_checkpoint_root = false;
   std::string cache_root;
-  std::string checkpoint_root_id = {};              // TrainArgs::checkpoint_root_id
-  std::function<StatusOr<bool>()> epoch_open = {};  // TrainArgs::epoch_open, on rank 0
-  std::string address;                              // where the rank listens for its peers
-  std::string node = {};                            // that the rank is on; empty: of no cluster
-  comm::RendezvousStore* store = nullptr;           // required for more than one rank
-  bool tcp_only = false;                            // ranks of one host share no memory; all alike
+  std::string checkpoint_root_id = {};                    // TrainArgs::checkpoint_root_id
+  std::function<StatusOr<bool>()> epoch_open = {};        // TrainArgs::epoch_open, on rank 0
+  std::function<std::vector<int64_t>()> kept_steps = {};  // TrainArgs::kept_steps, on rank 0
+  std::string address;                                    // where the rank listens for its peers
+  std::string node = {};                   // that the rank is on; empty: of no cluster
+  comm::RendezvousStore* store = nullptr;  // required for more than one rank
+  bool tcp_only = false;                   // ranks of one host share no memory; all alike
   train::TrainObserver* observer = nullptr;
   train::CommandSource* commands = nullptr;  // rank 0 only
   bool hold = false;                         // wait in the held state once ready

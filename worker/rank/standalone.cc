@@ -18,14 +18,15 @@
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/report/bench_text.h"
-#include "common/spec/bench.h"
 #include "common/spec/derived.h"
 #include "common/spec/field_effects.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
+#include "worker/decode/job/reader_job.h"
 #include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/check_blas.h"
 #include "worker/rank/command_queue.h"
@@ -34,6 +35,7 @@
 #include "worker/rank/members.h"
 #include "worker/rank/metrics_file.h"
 #include "worker/rank/outcome.h"
+#include "worker/rank/reader.h"
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
@@ -83,7 +85,7 @@ Status LoadStandaloneJob(const Options& options, JobSpec* job) {
     return base::InvalidArgument("--ranks {}, but the job is laid out for {} ranks",
                                  options.num_ranks, world);
   }
-  if (options.restart && job->checkpoint().directory() == "none") {
+  if (options.restart && spec::KindOf(*job).has_steps && job->checkpoint().directory() == "none") {
     return base::InvalidArgument(
         "--restart: the job saves no checkpoints (checkpoint.directory is none), so that it begins "
         "a run anyhow");
@@ -237,8 +239,54 @@ Status TrainHere(const Options& options, JobSpec job) {
   return result.status;
 }
 
+// Of kinds that read a checkpoint: what else the command line asks for is for a run.
+Status CheckReaderOptions(const Options& options) {
+  if (!options.metrics_file.empty())
+    return base::InvalidArgument("--metrics-file: a job that reads a checkpoint makes no steps");
+  if (options.restart)
+    return base::InvalidArgument("--restart: a job that reads a checkpoint begins no run");
+  if (!options.trace_file.empty())
+    return base::InvalidArgument("--trace: a job that reads a checkpoint has no steps to trace");
+  if (!options.cache_root.empty()) {
+    return base::InvalidArgument(
+        "--cache-root: a job that reads a checkpoint reads no samples, and keeps no index");
+  }
+  return OkStatus();
+}
+
+// A reader (spec::JobKind::reads), whose text or scores are the program's output.
+Status ReadHere(const Options& options, JobSpec job) {
+  RETURN_IF_ERROR(CheckReaderOptions(options));
+  RETURN_IF_ERROR(InitLog(options, job, 1));
+  std::unique_ptr<kernels::Backend> backend;
+  RETURN_IF_ERROR(Resolve(options, &job, &backend, nullptr));
+  LogFieldNotes(job);
+  if (job.placement().device() != megatrain::v1::Placement::DEVICE_GPU)
+    RETURN_IF_ERROR(BlasVerdict());
+  decode::ReaderJobArgs args{.job = &job,
+                             .data_root = options.data_root,
+                             .checkpoint_root = options.checkpoint_root,
+                             .out = decode::ToFile(stdout),
+                             .terminal = ::isatty(STDOUT_FILENO) == 1,
+                             .shows_progress = true,
+                             .tell =
+                                 [](std::string_view line) {
+                                   log::Info("a checkpoint was read", {{"what", line}});
+                                 },
+                             .make_backend = [&]() -> StatusOr<std::unique_ptr<kernels::Backend>> {
+                               if (backend != nullptr) return std::move(backend);
+                               return MakeBackend(job,
+                                                  {.uuid = options.gpu, .ordinal = options.rank});
+                             }};
+  return ReadUntilSignal([&args](const Interrupted& interrupted) {
+    args.interrupted = interrupted;
+    return decode::RunReaderJob(args);
+  });
+}
+
 int Finish(const Status& status) {
   log::Flush();
+  if (absl::IsCancelled(status)) return node::kExitTransient;  // a reader that was interrupted
   if (!status.ok()) std::fprintf(stderr, "mt-rank: %s\n", base::Message(status).c_str());
   return ExitCodeOf(status);
 }
@@ -249,6 +297,7 @@ int RunStandalone(const Options& options, int argc, char** argv) {
   JobSpec job;
   const Status loaded = LoadStandaloneJob(options, &job);
   if (!loaded.ok()) return Finish(loaded);
+  if (spec::KindOf(job).reads) return Finish(ReadHere(options, job));
   const int64_t world = spec::WorldSize(job);
   if (world == 1) return Finish(TrainHere(options, job));
   return RunMembers(static_cast<int>(world), std::vector<std::string>(argv, argv + argc));

@@ -6,11 +6,14 @@
 #include <cstdlib>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/mutex.h"
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
@@ -27,6 +30,7 @@
 #include "worker/rank/leave_switch.h"
 #include "worker/rank/mark_board.h"
 #include "worker/rank/outcome.h"
+#include "worker/rank/reader.h"
 #include "worker/rank/run.h"
 #include "worker/rank/step_log.h"
 #include "worker/rank/stop_signals.h"
@@ -152,7 +156,9 @@ class AgentRank {
     job = assignment.spec();
     threads_ = assignment.threads();
     if (result.status.ok()) result.status = CompleteAndResolve(threads_, &job);
-    if (result.status.ok()) result.status = train::SettleVocabulary(assignment.data_root(), &job);
+    reads_ = spec::KindOf(job).reads;
+    if (result.status.ok() && !reads_)
+      result.status = train::SettleVocabulary(assignment.data_root(), &job);
     if (result.status.ok()) result.status = CheckGpu(job);
     if (!result.status.ok()) return result;
     ChannelObserver to_agent(
@@ -161,9 +167,19 @@ class AgentRank {
          .post_counters = [this](const train::RankCounters& counters) { board_.Post(counters); },
          .activities = &activities_,
          .failed = [this](const Status& why, bool alone) { OnFailed(why, alone); }});
-    StepLog observer(job, &to_agent);
     if (!options_.gpu.empty()) gpu_.Start(options_.gpu);
     SendState(megatrain::v1::COMM_INIT);
+    if (reads_) {
+      return RunReaderRank({.job = &job,
+                            .data_root = assignment.data_root(),
+                            .checkpoint_root = assignment.checkpoint_root(),
+                            .checkpoint_root_id = assignment.checkpoint_root_id(),
+                            .gpu = options_.gpu,
+                            .output_file = assignment.output_file(),
+                            .observer = &to_agent,
+                            .commands = &commands_});
+    }
+    StepLog observer(job, &to_agent);
     return rank::Run(
         {.job = &job,
          .job_uid = options_.job_uid,
@@ -179,6 +195,7 @@ class AgentRank {
          .cache_root = assignment.cache_root(),
          .checkpoint_root_id = assignment.checkpoint_root_id(),
          .epoch_open = [this] { return epoch_queries_.IsOpen(control::kEpochAnswer); },
+         .kept_steps = [this] { return KeptSteps(); },
          .address = assignment.address(),
          .node = options_.node,
          .store = &store_,
@@ -237,9 +254,13 @@ class AgentRank {
     ended.set_final_save_failed(result.final_save_failed);
     ended.set_message(result.message);
     ended.set_exit_condition(result.exit_condition);
-    log::Info("training has ended", {{"last_step", result.last_step},
-                                     {"completed", result.completed},
-                                     {"message", result.message}});
+    if (reads_) {
+      log::Info("a checkpoint was read", {{"what", result.message}});
+    } else {
+      log::Info("training has ended", {{"last_step", result.last_step},
+                                       {"completed", result.completed},
+                                       {"message", result.message}});
+    }
     channel_.Send(std::move(message));
   }
 
@@ -277,6 +298,7 @@ class AgentRank {
 
   // A command travels to the rank as a RankWord.
   void OnCommand(const RankWord& word) {
+    if (word.verb() == Command::KEEP_STEPS) return KeepSteps(word);
     const std::optional<train::CommandKind> kind = KindOf(word.verb());
     if (!kind) {
       Refuse(word, base::InvalidArgument("a rank knows no verb {}", static_cast<int>(word.verb())));
@@ -297,6 +319,21 @@ class AgentRank {
     commands_.Push(std::move(command));
   }
 
+  // Acts at once: rank 0 alone prunes.
+  void KeepSteps(const RankWord& word) {
+    {
+      base::MutexLock lock(&kept_mu_);
+      kept_steps_.assign(word.kept_steps().begin(), word.kept_steps().end());
+    }
+    RankMessage message;
+    message.mutable_command_done()->set_command_id(word.command_id());
+    channel_.Send(std::move(message));
+  }
+  std::vector<int64_t> KeptSteps() const {
+    base::MutexLock lock(&kept_mu_);
+    return kept_steps_;
+  }
+
   void Refuse(const RankWord& word, const Status& why) {
     log::Warn("a word was refused", {{"id", word.command_id()}, {"why", base::Message(why)}});
     RankMessage message;
@@ -307,7 +344,10 @@ class AgentRank {
 
   const Options options_;
   std::atomic<int> threads_ = 0;  // CPU threads, from the assignment
+  bool reads_ = false;            // the job is a reader; training thread
   bool fault_sent_ = false;       // training thread
+  mutable base::Mutex kept_mu_;
+  std::vector<int64_t> kept_steps_ GUARDED_BY(kept_mu_);  // RunArgs::kept_steps
   CommandQueue commands_;
   TelemetryBoard board_;
   GpuGauge gpu_;

@@ -403,7 +403,8 @@ checkpoint::PruneArgs Checkpointer::PruneAfterSave() {
                                 .epoch = args_.start.epoch,
                                 .fence = fence(),
                                 .run = args_.manifest.run,
-                                .known = &known_runs_};
+                                .known = &known_runs_,
+                                .kept_steps = args_.kept_steps};
   // Until this run has two of its own, what it went on from is what a next start falls back to.
   const int64_t saved = num_saved_ + (under_way_ && !under_way_->counts.spoiled ? 1 : 0);
   if (saved < 2 && args_.start.load_directory == args_.start.directory)

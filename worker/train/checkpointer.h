@@ -58,6 +58,7 @@ class Checkpointer {
     const base::Clock* clock = nullptr;
     TrainObserver* observer = nullptr;
     FenceRepair fence_repair;                                 // on rank 0
+    std::function<std::vector<int64_t>()> kept_steps = {};    // TrainArgs::kept_steps
     bool saves_rest = true;                                   // TrainArgs::saves_rest
     std::function<Status(std::string_view point)> failpoint;  // test seam
   };

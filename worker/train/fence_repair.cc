@@ -2,7 +2,6 @@
 #include "worker/train/fence_repair.h"
 
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include "common/base/log.h"
@@ -19,12 +18,7 @@ Status CheckRoot(const std::string& root, const std::string& id) {
         "storage",
         root);
   }
-  ASSIGN_OR_RETURN(const std::optional<checkpoint::RootMarker> marker,
-                   checkpoint::ReadRootMarker(root));
-  if (!marker) return base::NotFound("{} has no marker: is its file system mounted?", root);
-  if (marker->id == id) return OkStatus();
-  return base::NotFound("{} is another root (its marker has id {}, the job's root has {})", root,
-                        marker->id, id);
+  return checkpoint::CheckRootMarker(root, id);
 }
 
 Status CheckFolder(const std::string& directory) {

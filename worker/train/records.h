@@ -71,8 +71,9 @@ enum class ActivityKind : uint8_t {
   kFirstStep,   // computes the run's first step; in microbatches
   kSaving,      // writes a checkpoint; in bytes
   kEvaluating,  // in microbatches
+  kScoring,     // scores a task of a job of kind eval; in documents
 };
-inline constexpr size_t kNumActivityKinds = 6;
+inline constexpr size_t kNumActivityKinds = 7;
 
 // How far this rank has come with it.
 struct Activity {

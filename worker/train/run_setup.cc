@@ -449,6 +449,7 @@ void RunSetup::MakeParts() {
       .clock = args_.clock,
       .observer = args_.observer,
       .fence_repair = {args_.checkpoint_root, args_.checkpoint_root_id, args_.epoch_open},
+      .kept_steps = args_.kept_steps,
       .saves_rest = args_.saves_rest,
       .failpoint = args_.checkpoint_failpoint});
   parts_.evaluator = std::make_unique<Evaluator>(

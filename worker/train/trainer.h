@@ -55,6 +55,9 @@ struct TrainArgs {
   // run's epoch is open (FenceRepair). Empty: a fence that is gone is not raised again.
   std::string checkpoint_root_id = {};
   std::function<StatusOr<bool>()> epoch_open = {};
+  // Steps that are not pruned, since others read their checkpoints now (PruneArgs::kept_steps).
+  // Empty: none. Any thread.
+  std::function<std::vector<int64_t>()> kept_steps = {};
   // This rank's groups in the job's mesh (RankGroups::CreateForJob), used by this trainer only and
   // outliving it. The trainer aborts all of them where one breaks; its end closes the links.
   parallel::RankGroups* groups = nullptr;

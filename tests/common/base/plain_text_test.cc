@@ -33,6 +33,21 @@ TEST(PlainTextTest, WhatATerminalObeysIsWrittenOut) {
   EXPECT_EQ(CleanText(once), once);
 }
 
+TEST(PlainTextTest, TextOfPeoplesOwnHasAllButControlCharacters) {
+  for (const char* text : {"", "two\nlines\tand a tab", "\xE2\x80\x8C\xE2\x80\x8D joiners",
+                           "\xE2\x80\x8E\xE2\x80\x8F marks", "\xEF\xBB\xBF of bytes",
+                           "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x92\xBB"}) {
+    EXPECT_EQ(ControlIn(text), "") << CleanText(text);
+  }
+  EXPECT_EQ(ControlIn("a\r\n"), "the control character U+000D");
+  EXPECT_EQ(ControlIn("\x1b[2J"), "the control character U+001B");
+  EXPECT_EQ(ControlIn(std::string_view("a\0b", 3)), "the control character U+0000");
+  EXPECT_EQ(ControlIn("\x7f"), "the control character U+007F");
+  EXPECT_EQ(ControlIn("\xC2\x9B"), "the control character U+009B");
+  EXPECT_EQ(ControlIn("ok \xED\xA0\x80"), "the byte 0xed, which is no UTF-8");
+  EXPECT_EQ(ControlIn("\xE2\x80"), "the byte 0xe2, which is no UTF-8") << "cut off";
+}
+
 TEST(PlainTextTest, WhatIsNoUtf8IsWrittenOutByteByByte) {
   EXPECT_EQ(CleanText("\xFF\x9B"), "\\xff\\x9b");
   EXPECT_EQ(CleanText("\xC0\x9B"), "\\xc0\\x9b");           // overlong

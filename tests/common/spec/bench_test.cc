@@ -1,10 +1,9 @@
 // Kind bench: it derives its own length, refuses settings without a meaning for it, and any job
 // file can become one.
-#include "common/spec/bench.h"
-
 #include <gtest/gtest.h>
 
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "tests/common/spec/job_text.h"
 
 namespace mt::spec {

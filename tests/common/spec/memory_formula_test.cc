@@ -39,6 +39,36 @@ TEST(MemoryFormula, ASmallModelByHand) {
   EXPECT_EQ(Memory({}, 0, {3}).activations, 3 * memory.activations);
 }
 
+// The same model, read: its weights once, and keys and values of 2 layers, 4 heads of 16.
+TEST(MemoryFormula, AReaderOfIt) {
+  const Loaded trained = LoadOnCpu();
+  ASSERT_EQ(FormatFaults(trained.faults), "");
+  const auto of = [&](std::vector<std::string> overrides) {
+    constexpr std::string_view kReader =
+        "{name: r, kind: generate, read: {checkpoint: demo}, generate: {prompts: [abc, abcdefgh], "
+        "tokens: 12}}";
+    megatrain::v1::JobSpec reader;
+    EXPECT_EQ(FormatFaults(LoadJob(kReader, overrides, {}, &reader)), "");
+    return MemoryOfReader(reader, trained.job);
+  };
+  const int64_t parameters = ParameterCount(trained.job.model());
+  const RankMemory two = of({});
+  EXPECT_EQ(two.parameters, parameters);
+  EXPECT_EQ(two.weights, 4 * parameters);
+  constexpr int64_t kPosition = 2 * 2 * 4 * 16 * 4;
+  EXPECT_EQ(two.activations, kPosition * (8 + 12) * 2);
+  EXPECT_EQ(two.total(), two.weights + two.activations);
+  EXPECT_EQ(of({"generate.tokens=1000"}).activations, kPosition * 32 * 2) << "all positions";
+  EXPECT_EQ(of({"generate.temperature=1", "generate.samples=100"}).activations,
+            kPosition * (8 + 12) * 8)
+      << "eight side by side";
+  EXPECT_EQ(of({"read.precision=bf16"}).weights, 2 * parameters);
+  EXPECT_EQ(of({"read.precision=fp64"}).weights, 8 * parameters);
+  const RankMemory scores =
+      of({"kind=eval", "generate=", "eval.file=tasks.yaml", "placement.device=cpu"});
+  EXPECT_EQ(scores.activations, kPosition * 32);
+}
+
 // Bytes per local parameter by precision and ZeRO stage.
 TEST(MemoryFormula, BytesPerParameter) {
   struct Row {

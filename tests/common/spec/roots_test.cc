@@ -56,6 +56,16 @@ TEST_F(RootsTest, ResolvesBelow) {
   EXPECT_EQ(*ResolveBelow(root_, "..."), root_ + "/...");  // an ordinary name
 }
 
+TEST(OneSpellingTest, OfOnePathThereIsOne) {
+  for (const char* path : {"a/b", "./a/b", "a//b", "a/b/", "a/./b/.", "a/b//"})
+    EXPECT_EQ(OneSpelling(path), "a/b") << path;
+  EXPECT_EQ(OneSpelling("."), "");
+  EXPECT_EQ(OneSpelling(""), "");
+  EXPECT_EQ(OneSpelling("/a//b/"), "/a/b");
+  EXPECT_EQ(OneSpelling("a/.../b.c"), "a/.../b.c");
+  EXPECT_EQ(OneSpelling("a/../b"), "a/../b") << "refused elsewhere";
+}
+
 TEST_F(RootsTest, RefusesWaysOut) {
   for (const char* path : {"", "/etc/passwd", "..", "a/../..", "a/..", "../root/a"}) {
     EXPECT_EQ(ResolveBelow(root_, path).status().code(), absl::StatusCode::kInvalidArgument)

@@ -281,7 +281,7 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
   EXPECT_EQ(FaultsOf({"training.precision=fp8"}),
             "training.precision: fp8 is not supported yet; supported: fp64, fp32, bf16, fp16");
   EXPECT_EQ(FaultsOf({"kind=preflight"}),
-            "kind: preflight is not supported yet; supported: train, bench");
+            "kind: preflight is not supported yet; supported: train, bench, generate, eval");
   EXPECT_EQ(FaultsOf({"placement.device=gpu"}, {.cuda = false}),
             "placement.device: gpu is not supported yet; supported: cpu");
   EXPECT_EQ(FaultsOf({"parallel.overlap.tensor=true"}),
@@ -419,7 +419,7 @@ TEST(Complete, AJobFromTheWireIsCheckedLikeText) {
   EXPECT_EQ(
       FormatFaults(CompleteJob({}, &job)),
       "name: expected 1 to 63 of a-z, 0-9 and -, got \"\"\n"
-      "kind: expected one of train, bench, preflight, got number 77\n"
+      "kind: expected one of train, bench, preflight, generate, eval, got number 77\n"
       "model.layers: must be at least 1, is -5\n"
       "data.path: a weight must be above 0, is -1\n"
       "optimizer.lr: must be finite, is nan\n"

@@ -142,6 +142,37 @@ TEST_F(CoreTest, ListPagesNewestFirst) {
   EXPECT_EQ(rpc::ReasonOf(core_->api().jobs().List(request, &response)), "INVALID_REQUEST");
 }
 
+// Jobs with long texts: a page is a message (A2), whatever its size was asked to be.
+TEST_F(CoreTest, APageOfTheListEndsWhereTheMessageWould) {
+  constexpr int kJobs = 12;
+  const std::string text(200'000, 'a');
+  for (int i = 0; i < kJobs; ++i) {
+    v1::JobSpec spec;
+    const auto faults = spec::ParseJob(
+        "name: r" + std::to_string(i) + "\nkind: generate\nread: {checkpoint: default/demo}\n", {},
+        &spec);
+    ASSERT_TRUE(faults.empty()) << spec::FormatFaults(faults);
+    for (int prompt = 0; prompt < 4; ++prompt) spec.mutable_generate()->add_prompts(text);
+    Submit(spec);
+    Pass(seconds(1));
+  }
+  v1::ListJobsRequest request;
+  int listed = 0;
+  int pages = 0;
+  do {
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(core_->api().jobs().List(request, &response).ok());
+    EXPECT_LT(response.ByteSizeLong(), static_cast<size_t>(control::kMaxMessageBytes));
+    for (const v1::Job& job : response.jobs())
+      EXPECT_EQ(job.name(), "r" + std::to_string(kJobs - ++listed));
+    ASSERT_GT(response.jobs_size(), 0);
+    request.set_page_token(response.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(listed, kJobs);
+  EXPECT_EQ(pages, 3) << "of five jobs, 800,000 bytes each";
+}
+
 TEST_F(CoreTest, ARanksDeathFailsTheJobWithItsCause) {
   Worker a = NewWorker("a", 1);
   Worker b = NewWorker("b", 1);

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/spec/bench.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/parse.h"
 #include "common/spec/validate.h"
 #include "kernels/cpu/cpu_backend.h"

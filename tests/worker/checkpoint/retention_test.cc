@@ -121,6 +121,10 @@ TEST(RetentionTest, TheChoice) {
        Verified(Six(), {0, 5}),
        Steps({100, 200, 300, 400})},
       {"a base", {.base = CheckpointId{300, 1}}, Six(), Steps({100, 200, 400})},
+      {"one that is read, of those that are there",
+       {.steps = {200, 77}},
+       Six(),
+       Steps({100, 300, 400})},
       {"a base that is gone", {.base = CheckpointId{77, 1}}, Six(), Steps({100, 200, 300, 400})},
       {"rules add up",
        {.keep_every = 300, .keep_best = 1, .base = CheckpointId{400, 1}},
@@ -197,6 +201,31 @@ TEST_F(PruneRulesTest, PinsAndLossesAreReadFromTheDisk) {
   EXPECT_TRUE(absl::IsNotFound(RemovePin(Folder(1))));
   ASSERT_TRUE(PruneCheckpoints(args).ok());
   EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 4, 7, 8}));
+}
+
+TEST_F(PruneRulesTest, WhatIsReadIsAskedWhenTheChoiceIsMade) {
+  for (int64_t step = 1; step <= 6; ++step) Save(step);
+  std::vector<int64_t> read = {2, 9};
+  const PruneArgs args{
+      .directory = dir_.path(), .rules = {}, .epoch = 1, .kept_steps = [&read] { return read; }};
+  ASSERT_TRUE(PruneCheckpoints(args).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{2, 5, 6}));
+  read.clear();
+  ASSERT_TRUE(PruneCheckpoints(args).ok());
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{5, 6}));
+}
+
+TEST_F(PruneRulesTest, WhatIsReadMeanwhileStays) {
+  for (int64_t step = 1; step <= 6; ++step) Save(step);
+  const auto kept_steps = [this] {  // step 3, once the first removal is done
+    return base::Exists(Folder(1)) ? std::vector<int64_t>() : std::vector<int64_t>{3};
+  };
+  const auto removed = PruneCheckpoints(
+      {.directory = dir_.path(), .rules = {}, .epoch = 1, .kept_steps = kept_steps});
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(*removed,
+            (std::vector<std::string>{FolderName({1, 1}), FolderName({2, 1}), FolderName({4, 1})}));
+  EXPECT_EQ(StepsOnDisk(), (std::vector<int64_t>{3, 5, 6}));
 }
 
 TEST_F(PruneRulesTest, ManifestsSayWhichAreSpoiled) {

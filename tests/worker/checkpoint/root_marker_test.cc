@@ -50,6 +50,18 @@ TEST_F(RootMarkerTest, TwoRootsHaveTwoIdentities) {
   EXPECT_NE(EnsureRootMarker(dir_.path(), "a")->id, EnsureRootMarker(other.path(), "a")->id);
 }
 
+TEST_F(RootMarkerTest, ARootIsToldFromAnother) {
+  EXPECT_TRUE(absl::IsNotFound(CheckRootMarker(dir_.path(), "id"))) << "it has none";
+  const auto made = EnsureRootMarker(dir_.path(), "a");
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(CheckRootMarker(dir_.path(), made->id).ok());
+  const Status other = CheckRootMarker(dir_.path(), "id");
+  EXPECT_TRUE(absl::IsNotFound(other));
+  EXPECT_EQ(base::Message(other), dir_.path() + " is another root (its marker has id " + made->id +
+                                      ", the job's root has id)");
+  EXPECT_TRUE(absl::IsNotFound(CheckRootMarker(dir_.File("none"), made->id)));
+}
+
 TEST_F(RootMarkerTest, OfManyAtTheSameMomentOneWins) {
   constexpr int kRounds = 20, kContenders = 8;
   for (int round = 0; round < kRounds; ++round) {

@@ -2,7 +2,10 @@
 // that mtctl hands on.
 #include "worker/decode/text_printer.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -15,25 +18,22 @@ namespace {
 
 class TextPrinterTest : public testing::Test {
  protected:
-  TextPrinterTest() : file_(::open_memstream(&data_, &size_)) {}
-  ~TextPrinterTest() override {
-    std::fclose(file_);
-    std::free(data_);
-  }
-  std::string Said() {
-    std::fflush(file_);
-    return {data_, size_};
-  }
+  const std::string& Said() const { return said_; }
 
-  char* data_ = nullptr;
-  size_t size_ = 0;
-  std::FILE* const file_;
+  const TextSink out_ = [this](std::string_view text) -> Status {
+    said_ += text;
+    ++pieces_;
+    return OkStatus();
+  };
+  std::string said_;
+  int pieces_ = 0;
 };
 
 TEST_F(TextPrinterTest, TheFirstComesAtOnceAndOthersInTheirTurn) {
-  TextPrinter printer(file_, {"A", "B"}, 2, /*raw=*/false);
+  TextPrinter printer(out_, {"A", "B"}, 2, /*raw=*/false);
   printer.Add(0, 0, "1", false);
   EXPECT_EQ(Said(), "== prompt 1, sample 1\nA1");
+  EXPECT_EQ(pieces_, 1);
   printer.Add(1, 1, "late", true);
   printer.Add(0, 1, "2", false);
   printer.Add(0, 0, "1", true);
@@ -46,22 +46,54 @@ TEST_F(TextPrinterTest, TheFirstComesAtOnceAndOthersInTheirTurn) {
 }
 
 TEST_F(TextPrinterTest, OneHasNoHeading) {
-  TextPrinter printer(file_, {"A"}, 1, /*raw=*/false);
+  TextPrinter printer(out_, {"A"}, 1, /*raw=*/false);
   printer.Add(0, 0, "x", false);
   printer.Finish();  // interrupted
   EXPECT_EQ(Said(), "Ax\n");
 }
 
 TEST_F(TextPrinterTest, ControlCharactersAreWrittenOut) {
-  TextPrinter printer(file_, {"\x1b[2J"}, 1, /*raw=*/false);
+  TextPrinter printer(out_, {"\x1b[2J"}, 1, /*raw=*/false);
   printer.Add(0, 0, "a\x07\xFF\n\r", true);
   EXPECT_EQ(Said(), "\\x1b[2Ja\\x07\\xff\n\\x0d\n");
 }
 
 TEST_F(TextPrinterTest, RawIsAsItCame) {
-  TextPrinter printer(file_, {""}, 1, /*raw=*/true);
+  TextPrinter printer(out_, {""}, 1, /*raw=*/true);
   printer.Add(0, 0, "\x1b\xFF", true);
   EXPECT_EQ(Said(), "\x1b\xFF\n");
+}
+
+TEST_F(TextPrinterTest, NothingIsWrittenAfterAnError) {
+  int calls = 0;
+  TextPrinter printer(
+      [&](std::string_view) -> Status {
+        ++calls;
+        return base::DataLoss("full");
+      },
+      {"A"}, 1, /*raw=*/false);
+  printer.Add(0, 0, "x", false);
+  printer.Add(0, 0, "y", true);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(base::Message(printer.status()), "full");
+}
+
+// What is written is in the file at once.
+TEST(TextSinkTest, AFileTakesEachPiece) {
+  char* data = nullptr;
+  size_t size = 0;
+  std::FILE* const file = ::open_memstream(&data, &size);
+  const TextSink sink = ToFile(file);
+  EXPECT_TRUE(sink("a").ok());
+  EXPECT_EQ(std::string(data, size), "a");
+  EXPECT_TRUE(sink("b\n").ok());
+  EXPECT_EQ(std::string(data, size), "ab\n");
+  std::fclose(file);
+  std::free(data);
+  std::FILE* const full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  EXPECT_EQ(ToFile(full)("c").code(), absl::StatusCode::kDataLoss);
+  std::fclose(full);
 }
 
 // mtctl's flags, made a command line, are read as they were.

@@ -159,7 +159,8 @@ TEST_F(PathsTest, TheSecondDirectoryStaysBelowTheCheckpointRoot) {
 }
 
 // A field of a job that names a path is handled by a test above, or is not built yet; the folder of
-// event files, which the worker agent opens, by tests/worker/node/tensorboard.
+// event files, which the worker agent opens, by tests/worker/node/tensorboard; those of jobs that
+// read by tests/worker/rank.
 TEST_F(PathsTest, EveryFieldThatNamesAPathIsKnown) {
   namespace v1 = megatrain::v1;
   std::set<std::string> found;
@@ -181,7 +182,8 @@ TEST_F(PathsTest, EveryFieldThatNamesAPathIsKnown) {
                        "megatrain.v1.Checkpoint.second", "megatrain.v1.Data.Source.file",
                        "megatrain.v1.Data.Source.prefix", "megatrain.v1.Data.Tokenizer.file",
                        "megatrain.v1.Data.Tokenizer.merges", "megatrain.v1.Data.Tokenizer.vocab",
-                       "megatrain.v1.Data.cache", "megatrain.v1.Telemetry.tensorboard"}));
+                       "megatrain.v1.Data.cache", "megatrain.v1.Eval.file",
+                       "megatrain.v1.Read.checkpoint", "megatrain.v1.Telemetry.tensorboard"}));
 }
 
 }  // namespace

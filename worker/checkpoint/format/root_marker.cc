@@ -114,6 +114,14 @@ StatusOr<std::optional<RootMarker>> ReadRootMarker(const std::string& root) {
   return std::optional<RootMarker>(std::move(marker).value());
 }
 
+Status CheckRootMarker(const std::string& root, const std::string& id) {
+  ASSIGN_OR_RETURN(const std::optional<RootMarker> marker, ReadRootMarker(root));
+  if (!marker) return base::NotFound("{} has no marker: is its file system mounted?", root);
+  if (marker->id == id) return OkStatus();
+  return base::NotFound("{} is another root (its marker has id {}, the job's root has {})", root,
+                        marker->id, id);
+}
+
 StatusOr<RootMarker> EnsureRootMarker(const std::string& root, const std::string& node) {
   ASSIGN_OR_RETURN(std::optional<RootMarker> marker, ReadRootMarker(root));
   if (marker) return *std::move(marker);

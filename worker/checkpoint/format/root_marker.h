@@ -32,6 +32,10 @@ StatusOr<RootMarker> ParseRootMarker(std::string_view json);
 // else the errors of ParseRootMarker and of the file system.
 StatusOr<std::optional<RootMarker>> ReadRootMarker(const std::string& root);
 
+// OK if the root is the one whose marker has this id. kNotFound: it has none, or that of another
+// one; else the errors of ReadRootMarker.
+Status CheckRootMarker(const std::string& root, const std::string& id);
+
 // The marker of a root; one is made, by this node, where there is none. Of several who do so at the
 // same moment one wins, and all return its marker. A crash leaves a whole marker or none (and
 // perhaps a temporary file beside it). Errors are those of ReadRootMarker; kPermissionDenied where

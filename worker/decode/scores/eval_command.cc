@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/plain_text.h"
+#include "common/spec/roots.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/decode/checkpoint_source.h"
 #include "worker/decode/reader_device.h"
@@ -73,7 +76,9 @@ class EvalSession {
 
   Status ReadTaskFile() {
     ASSIGN_OR_RETURN(tasks_, ReadTasks(args_.flags.tasks));
-    for (const Task& task : tasks_) {
+    for (Task& task : tasks_) {
+      const Status placed = PlaceBelowRoot(&task);
+      if (!placed.ok()) return base::Annotate(placed, fmt::format("task {}", task.name));
       auto documents = ReadDocuments(task);
       if (!documents.ok())
         return base::Annotate(documents.status(), fmt::format("task {}", task.name));
@@ -108,16 +113,28 @@ class EvalSession {
     for (size_t i = 0; i < windowed_.size() && scored.ok(); ++i) scored = ScoreTask(i);
     seconds_ = SecondsFrom(begin);
     if (!scored.ok() && !absl::IsCancelled(scored)) return scored;
-    Write(/*complete=*/scored.ok());
-    if (std::ferror(args_.out) != 0) return base::DataLoss("write scores");
+    RETURN_IF_ERROR(Write(/*complete=*/scored.ok()));
     return scored;
   }
 
  private:
+  // Where there is a root that the task's file must lie below, makes its path one that does.
+  Status PlaceBelowRoot(Task* task) const {
+    if (args_.data_root.empty()) return OkStatus();
+    const std::filesystem::path file = std::filesystem::path(task->file).lexically_normal();
+    const std::filesystem::path relative = file.lexically_relative(args_.data_root);
+    if (relative.empty() || *relative.begin() == "..") {
+      return base::InvalidArgument("file {} does not lie below the data root {}", task->file,
+                                   args_.data_root);
+    }
+    ASSIGN_OR_RETURN(task->file, spec::ResolveBelow(args_.data_root, relative.string()));
+    return OkStatus();
+  }
+
   Status MakeModel() {
     model_.reset();
     if (device_.backend == nullptr) {
-      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags));
+      ASSIGN_OR_RETURN(device_, MakeReaderDevice(args_.flags, args_.make_backend));
     }
     const int64_t positions = std::ranges::max(windowed_, {}, &Task::window).window;
     ASSIGN_OR_RETURN(const int64_t available, memory::AvailableBytes(device_.backend->device()));
@@ -142,13 +159,15 @@ class EvalSession {
   Status ScoreTask(size_t number) {
     const Task& task = windowed_[number];
     ProgressLine progress(task.name, args_.live);
-    const RunTaskArgs run = {
-        .task = &task,
-        .documents = &documents_[number],
-        .tokenizer = tokenizer_.get(),
-        .model = model_.get(),
-        .hooks = {.on_progress = [&](int64_t done, int64_t all) { progress.Show(done, all); },
-                  .interrupted = args_.interrupted}};
+    const auto show = [&](int64_t done, int64_t all) {
+      if (args_.shows_progress) progress.Show(done, all);
+      if (args_.on_progress) args_.on_progress(task.name, done, all);
+    };
+    const RunTaskArgs run = {.task = &task,
+                             .documents = &documents_[number],
+                             .tokenizer = tokenizer_.get(),
+                             .model = model_.get(),
+                             .hooks = {.on_progress = show, .interrupted = args_.interrupted}};
     auto result = RunTask(run);
     if (!result.ok()) {
       return absl::IsCancelled(result.status())
@@ -159,27 +178,27 @@ class EvalSession {
     return OkStatus();
   }
 
-  void Write(bool complete) const {
-    if (args_.flags.json) {
-      const ordered_json out = {
-          {"checkpoint", CheckpointJson(saved_)},
-          {"precision", PrecisionName(saved_, args_.flags)},
-          {"tokenizer", tokenizer_->name()},
-          {"complete", complete},
-          {"tasks", ScoresJson(results_)},
-          {"timings", {{"load_seconds", load_seconds_}, {"score_seconds", seconds_}}}};
-      const std::string text =
-          out.dump(2, ' ', /*ensure_ascii=*/args_.terminal, ordered_json::error_handler_t::replace);
-      std::fprintf(args_.out, "%s\n", text.c_str());
-    } else {
-      std::fprintf(args_.out, "%s", ScoresText(results_).c_str());
-    }
-    std::fflush(args_.out);
-    if (args_.flags.json) return;
-    std::fprintf(stderr, "%s of %s: %zu of %zu tasks in %.1f s after %.1f s of loading\n",
-                 checkpoint::FolderName({saved_.manifest.step, saved_.manifest.epoch}).c_str(),
-                 base::CleanLine(saved_.manifest.job_name).c_str(), results_.size(), tasks_.size(),
-                 seconds_, load_seconds_);
+  std::string Json(bool complete) const {
+    const ordered_json out = {
+        {"checkpoint", CheckpointJson(saved_)},
+        {"precision", PrecisionName(saved_, args_.flags)},
+        {"tokenizer", tokenizer_->name()},
+        {"complete", complete},
+        {"tasks", ScoresJson(results_)},
+        {"timings", {{"load_seconds", load_seconds_}, {"score_seconds", seconds_}}}};
+    return out.dump(2, ' ', /*ensure_ascii=*/args_.terminal,
+                    ordered_json::error_handler_t::replace) +
+           "\n";
+  }
+
+  Status Write(bool complete) const {
+    RETURN_IF_ERROR(args_.out(args_.flags.json ? Json(complete) : ScoresText(results_)));
+    if (!args_.tell) return OkStatus();
+    args_.tell(fmt::format("{} of {}: {} of {} tasks in {:.1f} s after {:.1f} s of loading",
+                           checkpoint::FolderName({saved_.manifest.step, saved_.manifest.epoch}),
+                           base::CleanLine(saved_.manifest.job_name), results_.size(),
+                           tasks_.size(), seconds_, load_seconds_));
+    return OkStatus();
   }
 
   const EvalArgs& args_;

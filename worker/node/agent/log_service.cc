@@ -23,7 +23,19 @@ struct LogService::Tail {
 StatusOr<LogReader> LogService::Open(const Tail& tail) {
   RETURN_IF_ERROR(tail.refused);
   if (!tail.request.trace().empty()) return LogReader::OpenWhole(tail.path);
+  if (tail.request.output()) return LogReader::OpenAt(tail.path, tail.request.offset());
   return LogReader::OpenTail(tail.path, tail.request.lines());
+}
+
+StatusOr<std::string> LogService::PathOf(const LogRequest& request) const {
+  RETURN_IF_ERROR(CheckJobNames(request.job_name(), request.job_uid()));
+  if (!request.trace().empty())
+    return TraceFile(deps_.log_root, request.job_name(), request.job_uid(), request.trace());
+  if (!request.output())
+    return RankLogFile(deps_.log_root, request.job_name(), request.job_uid(), request.rank());
+  if (request.offset() < 0)
+    return base::InvalidArgument("an output has no offset {}", request.offset());
+  return OutputFile(deps_.log_root, request.job_name(), request.job_uid());
 }
 
 LogService::LogService(Deps deps) : deps_(std::move(deps)) {}
@@ -32,14 +44,9 @@ LogService::~LogService() { deps_.loop->Cancel(timer_); }
 void LogService::OnRequest(const LogRequest& request) {
   auto tail = std::make_unique<Tail>();
   tail->request = request;
-  tail->refused = CheckJobNames(request.job_name(), request.job_uid());
-  if (tail->refused.ok() && request.trace().empty()) {
-    tail->path = RankLogFile(deps_.log_root, request.job_name(), request.job_uid(), request.rank());
-  } else if (tail->refused.ok()) {
-    auto path = TraceFile(deps_.log_root, request.job_name(), request.job_uid(), request.trace());
-    tail->refused = path.status();
-    if (path.ok()) tail->path = std::move(path).value();
-  }
+  auto path = PathOf(request);
+  tail->refused = path.status();
+  if (path.ok()) tail->path = *std::move(path);
   if (!Advance(request.request_id(), tail.get())) return;
   tails_[request.request_id()] = std::move(tail);
   if (!polling_) Poll();
@@ -70,7 +77,7 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
     auto opened = Open(*tail);
     if (opened.ok()) {
       tail->reader = std::move(opened).value();
-    } else if (live) {
+    } else if (live && !absl::IsOutOfRange(opened.status())) {
       return true;  // the rank has not started yet
     } else {
       chunk.set_error(base::Message(opened.status()));
@@ -78,7 +85,10 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
   }
   while (deps_.queued_bytes() < deps_.limits.max_queued_log_bytes) {
     if (!tail->reader) break;
-    auto data = tail->reader->Read(/*rest=*/!live);
+    // Of an output what is there is wanted at once, of a log whole lines.
+    const bool output = tail->request.output();
+    if (output) chunk.set_offset(tail->reader->offset());
+    auto data = tail->reader->Read(/*rest=*/!live || output);
     if (!data.ok()) {
       chunk.set_error(base::Message(data.status()));
       tail->reader.reset();
@@ -86,6 +96,12 @@ bool LogService::Advance(int64_t request_id, Tail* tail) {
       chunk.set_data(std::move(data).value());
       deps_.send_now(message);
       chunk.clear_data();
+    } else if (output && tail->reader->IsReplaced()) {
+      // Of the other text nobody has asked for these bytes.
+      chunk.set_error(
+          "the job was placed again and writes its text anew: ask for it from its "
+          "beginning");
+      tail->reader.reset();
     } else if (live) {
       return true;
     } else {

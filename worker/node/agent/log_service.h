@@ -1,7 +1,8 @@
-// Answers requests for rank logs, and for the traces beside them, which it sends whole: sends the
-// last lines of a log and, if asked to follow, what is appended until the job's ranks on this node
-// are gone. Polls the files by timer, because they are local and few, and pauses while the
-// coordinator is slow to take what was sent. Loop thread only; blocks on the local disk only.
+// Answers requests for rank logs, for the traces beside them, which it sends whole, and for what a
+// job of kind generate or eval has written there, from any byte on: sends the last lines of a log
+// and, if asked to follow, what is appended until the job's ranks on this node are gone. Polls the
+// files by timer, because they are local and few, and pauses while the coordinator is slow to take
+// what was sent. Loop thread only; blocks on the local disk only.
 #pragma once
 
 #include <chrono>
@@ -50,6 +51,7 @@ class LogService {
  private:
   struct Tail;
 
+  StatusOr<std::string> PathOf(const megatrain::v1::LogRequest& request) const;
   static StatusOr<LogReader> Open(const Tail& tail);
   void Poll();
   // Sends what can be read now. False once everything was sent.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -58,10 +59,27 @@ StatusOr<LogReader> LogReader::OpenTail(const std::string& path, int lines) {
   }
 }
 
-StatusOr<LogReader> LogReader::OpenWhole(const std::string& path) {
+StatusOr<LogReader> LogReader::OpenWhole(const std::string& path) { return OpenAt(path, 0); }
+
+StatusOr<LogReader> LogReader::OpenAt(const std::string& path, int64_t offset) {
   base::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return base::ErrnoError(errno, "open " + path);
-  return LogReader(std::move(fd), 0, path);
+  const int64_t size = ::lseek(fd.get(), 0, SEEK_END);
+  if (size < 0) return base::ErrnoError(errno, "seek " + path);
+  if (offset > size) {
+    return base::Error(absl::StatusCode::kOutOfRange,
+                       "{} has {} bytes, and not {}: it was begun anew; ask for it from its "
+                       "beginning",
+                       path, size, offset);
+  }
+  return LogReader(std::move(fd), offset, path);
+}
+
+bool LogReader::IsReplaced() const {
+  struct stat mine {};
+  struct stat there {};
+  if (::fstat(fd_.get(), &mine) != 0 || ::stat(path_.c_str(), &there) != 0) return false;
+  return mine.st_ino != there.st_ino || mine.st_dev != there.st_dev;
 }
 
 StatusOr<std::string> LogReader::Read(bool rest) {

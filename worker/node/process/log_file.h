@@ -27,6 +27,16 @@ class LogReader {
   // Opens a file so that the first Read begins with its first byte, whatever it holds.
   static StatusOr<LogReader> OpenWhole(const std::string& path);
 
+  // Opens a file so that the first Read begins with the byte at `offset`. kOutOfRange: the file has
+  // fewer bytes.
+  static StatusOr<LogReader> OpenAt(const std::string& path, int64_t offset);
+
+  // Whether another file has the path now.
+  bool IsReplaced() const;
+
+  // Of the byte that the next Read begins with.
+  int64_t offset() const { return offset_; }
+
   // Returns the complete lines that follow, at most kMaxChunkBytes; empty if there are none. With
   // `rest`, an unfinished last line counts as complete. A longer line than a chunk is returned in
   // pieces.

@@ -53,6 +53,8 @@ AgentMessage AssignmentMessage(const Assign& assign, const NodeFacts& node) {
   if (!node.log_root.empty()) {
     assignment.set_log_directory(
         LogDirectory(node.log_root, assign.spec().name(), assign.job_uid()));
+    if (assign.spec().has_read())
+      assignment.set_output_file(OutputFile(node.log_root, assign.spec().name(), assign.job_uid()));
   }
   return message;
 }

@@ -46,6 +46,11 @@ StatusOr<std::string> TraceFile(const std::string& log_root, const std::string& 
   return fmt::format("{}/{}", LogDirectory(log_root, job_name, job_uid), trace);
 }
 
+std::string OutputFile(const std::string& log_root, const std::string& job_name,
+                       const std::string& job_uid) {
+  return fmt::format("{}/output-{}", LogDirectory(log_root, job_name, job_uid), job_uid);
+}
+
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank) {
   return fmt::format("{}/rank-{:05}.log", LogDirectory(log_root, job_name, job_uid), rank);

@@ -21,6 +21,10 @@ std::string LogDirectory(const std::string& log_root, const std::string& job_nam
 StatusOr<std::string> TraceFile(const std::string& log_root, const std::string& job_name,
                                 const std::string& job_uid, const std::string& trace);
 
+// What a job of kind generate or eval has written, in the same folder.
+std::string OutputFile(const std::string& log_root, const std::string& job_name,
+                       const std::string& job_uid);
+
 // The path of a rank's log below the log root; the same for every epoch and agent.
 std::string RankLogFile(const std::string& log_root, const std::string& job_name,
                         const std::string& job_uid, int rank);

@@ -24,6 +24,7 @@ AgentMessage ToMessage(const Command& command) {
   word.set_reason(command.reason());
   if (command.has_spec()) *word.mutable_spec() = command.spec();
   if (command.has_label()) *word.mutable_label() = command.label();
+  *word.mutable_kept_steps() = command.kept_steps();
   return message;
 }
 

@@ -80,6 +80,22 @@ TEST_F(AttachmentTest, ACommandsOutcomeIsAReport) {
   EXPECT_EQ(ranks_.heard[100].size(), told);
 }
 
+// What readers have named reaches rank 0, the whole set each time.
+TEST_F(AttachmentTest, StepsThatAreKeptReachTheRank) {
+  StartJob(1);
+  auto command = CommandMessage(Command::KEEP_STEPS, "k1");
+  command.mutable_command()->add_kept_steps(20);
+  command.mutable_command()->add_kept_steps(30);
+  coordinator_.Say(command);
+  EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+  const auto word = ranks_.heard[100].back().word();
+  EXPECT_EQ(word.verb(), Command::KEEP_STEPS);
+  ASSERT_EQ(word.kept_steps_size(), 2);
+  EXPECT_EQ(word.kept_steps(1), 30);
+  coordinator_.Say(CommandMessage(Command::KEEP_STEPS, "k2"));
+  EXPECT_EQ(ranks_.heard[100].back().word().kept_steps_size(), 0);
+}
+
 // A label reaches the rank, by an agent's record too.
 TEST_F(AttachmentTest, ACheckpointsLabelSurvivesTheAgent) {
   StartJob(1);

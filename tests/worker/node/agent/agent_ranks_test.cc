@@ -55,6 +55,7 @@ TEST_F(AgentTest, TellsARankWhatToRun) {
   EXPECT_EQ(launch.threads, 2);
   ASSERT_EQ(ranks_.heard[101].size(), 1u);
   const auto& assignment = ranks_.heard[101][0].assignment();
+  EXPECT_EQ(assignment.output_file(), "") << "it is for jobs that read";
   EXPECT_EQ(assignment.world_size(), 2);
   EXPECT_EQ(assignment.threads(), 2);
   EXPECT_EQ(assignment.spec().name(), "demo");

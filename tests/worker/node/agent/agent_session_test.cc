@@ -244,6 +244,73 @@ TEST_F(AgentTest, SendsTheTraceOfAJobWhole) {
   EXPECT_EQ(coordinator_.heard.back().log_reply().chunk().error(), "");
 }
 
+// What a job has written is sent as it comes, from the byte that is asked for, whether lines end or
+// not.
+TEST_F(AgentTest, SendsAnOutputFromAnyByteOn) {
+  StartJob(1);
+  const std::string path = OutputFile(dir_, "demo", kRigJob);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream file(path);
+  file << "Once upon" << std::flush;
+  CoordinatorMessage request;
+  request.mutable_log_request()->set_request_id(9);
+  request.mutable_log_request()->set_job_uid(kRigJob);
+  request.mutable_log_request()->set_job_name("demo");
+  request.mutable_log_request()->set_output(true);
+  request.mutable_log_request()->set_offset(5);
+  request.mutable_log_request()->set_follow(true);
+  coordinator_.Say(request);
+  const auto heard = [this] {
+    std::vector<std::pair<int64_t, std::string>> all;
+    for (const auto& message : coordinator_.Heard(WorkerMessage::kLogReply)) {
+      const auto& chunk = message.log_reply().chunk();
+      if (!chunk.data().empty()) all.emplace_back(chunk.offset(), chunk.data());
+    }
+    return all;
+  };
+  using Pieces = std::vector<std::pair<int64_t, std::string>>;
+  EXPECT_EQ(heard(), (Pieces{{5, "upon"}}));
+  file << " a time" << std::flush;
+  loop_.Advance(milliseconds(200));
+  EXPECT_EQ(heard(), (Pieces{{5, "upon"}, {9, " a time"}}));
+  file << "\n" << std::flush;
+  EndRank(0, {.code = 0});
+  loop_.Advance(milliseconds(200));
+  EXPECT_EQ(heard(), (Pieces{{5, "upon"}, {9, " a time"}, {16, "\n"}}));
+  EXPECT_TRUE(coordinator_.Heard(WorkerMessage::kLogReply).back().log_reply().chunk().end());
+}
+
+// A text that was begun anew is not taken for the one that was read until now.
+TEST_F(AgentTest, AnOutputThatIsWrittenAnewIsNotMixedWithTheOneBefore) {
+  StartJob(1);
+  const std::string path = OutputFile(dir_, "demo", kRigJob);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path) << "Once upon a time";
+  CoordinatorMessage request;
+  auto& log = *request.mutable_log_request();
+  log.set_request_id(9);
+  log.set_job_uid(kRigJob);
+  log.set_job_name("demo");
+  log.set_output(true);
+  log.set_follow(true);
+  coordinator_.Say(request);
+  std::ofstream(path + ".new") << "There was another text, and it is longer";
+  std::filesystem::rename(path + ".new", path);
+  loop_.Advance(milliseconds(200));
+  const auto said = coordinator_.Heard(WorkerMessage::kLogReply);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[0].log_reply().chunk().data(), "Once upon a time");
+  EXPECT_EQ(said[1].log_reply().chunk().data(), "");
+  EXPECT_TRUE(said[1].log_reply().chunk().end());
+  EXPECT_NE(said[1].log_reply().chunk().error().find("writes its text anew"), std::string::npos);
+  log.set_request_id(10);
+  log.set_offset(1000);
+  coordinator_.Say(request);
+  const auto beyond = coordinator_.Heard(WorkerMessage::kLogReply).back().log_reply().chunk();
+  EXPECT_TRUE(beyond.end());
+  EXPECT_NE(beyond.error().find("it was begun anew"), std::string::npos) << beyond.error();
+}
+
 TEST_F(AgentTest, ANameThatIsNoTraceOfTheJobOpensNothing) {
   for (const std::string name : {"../../etc/passwd", "trace-another.pb", "rank-00000.log"}) {
     CoordinatorMessage request;

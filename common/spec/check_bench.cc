@@ -1,7 +1,6 @@
 // Kind bench: derives the length of the run, and refuses settings that a benchmark does not use.
-#include "common/spec/bench.h"
-
 #include "common/spec/complete.h"
+#include "common/spec/job_kind.h"
 #include "megatrain/v1/job.pb.h"
 
 namespace mt::spec {
@@ -49,7 +48,7 @@ void CompleteBench(const CheckArgs& args) {
   const v1::JobSpec& job = *args.job;
   FaultList& faults = *args.faults;
   if (!faults.Clean({"kind"})) return;
-  if (job.kind() != v1::JobSpec::KIND_BENCH) {
+  if (!KindOf(job).is_timed) {
     RefuseOtherThanDefault(job.bench(), "bench", {"warmup", "steps", "kernels"},
                            "is for kind bench", args.faults);
     return;
@@ -63,30 +62,6 @@ void CompleteBench(const CheckArgs& args) {
   if (training.has_exit_after()) faults.Add("training.exit_after", runs_to_its_end);
   if (training.has_exit_at_iter()) faults.Add("training.exit_at_iter", runs_to_its_end);
   if (training.has_exit_interval()) faults.Add("training.exit_interval", runs_to_its_end);
-}
-
-std::vector<std::string> BenchOverrides() {
-  return {"kind=bench",
-          "training.train_iters=null",
-          "training.train_samples=null",
-          "training.train_tokens=null",
-          "training.eval.every_iters=null",
-          "training.exit_after=null",
-          "training.exit_at_iter=null",
-          "training.exit_interval=null",
-          "optimizer.decay=constant",
-          "optimizer.decay_over=null",
-          "optimizer.min_lr=null",
-          "optimizer.warmup=null",
-          "optimizer.warmup_init=null",
-          "optimizer.wsd.over=null",
-          "optimizer.wsd.style=null",
-          "checkpoint.directory=none",
-          "checkpoint.every_iters=null",
-          "checkpoint.every=null",
-          "checkpoint.load=null",
-          "checkpoint.fresh=null",
-          "checkpoint.strict=null"};
 }
 
 }  // namespace mt::spec
