@@ -49,6 +49,13 @@ class SecondCopyTest : public ::testing::Test {
       std::this_thread::sleep_for(milliseconds(1));
     ASSERT_GE(results().size(), tries);
   }
+  // Waits until the latest try was one that succeeded, behind which there is none.
+  void AwaitSuccess() {
+    const auto limit = std::chrono::steady_clock::now() + kLong;
+    while (!results().back().status.ok() && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(milliseconds(1));
+    ASSERT_TRUE(results().back().status.ok()) << results().back().status;
+  }
   static std::string Text(const std::string& directory, int64_t step, std::string_view file) {
     const auto text =
         base::ReadFile(base::JoinPath(base::JoinPath(directory, FolderName({step, 1})), file));
@@ -132,9 +139,7 @@ TEST_F(SecondCopyTest, AFailureIsTriedAgainWithTheNewest) {
   copy->Add({2, 1}, {});
   Await(results().size() + 2);
   std::filesystem::remove(to_);
-  const size_t before = results().size();
-  Await(before + 1);
-  while (results().back().status.ok() == false) Await(results().size() + 1);
+  AwaitSuccess();
   EXPECT_EQ(results().back().id, (CheckpointId{2, 1}));
   ASSERT_TRUE(copy->WaitIdle(kLong));
   EXPECT_EQ(Copied(), std::vector<int64_t>{2});

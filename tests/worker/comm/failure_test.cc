@@ -360,7 +360,10 @@ TEST_P(FailureTest, MessagesThatDifferAreReported) {
       InlineStream stream;
       std::vector<float> data(kLarge);
       if (group.rank() == 0) {
-        ASSERT_EQ(group.Send(stream, data.data(), difference.sent, DType::kF32, 1, 7), OkStatus());
+        const Status sent = group.Send(stream, data.data(), difference.sent, DType::kF32, 1, 7);
+        // The receiver sees the difference in the header, before the rest of a large one has left.
+        const bool may_be_late = difference.sent == kLarge;
+        EXPECT_TRUE(sent.ok() || (may_be_late && sent.code() == StatusCode::kUnavailable)) << sent;
         while (!done) std::this_thread::sleep_for(milliseconds(5));
         return;
       }

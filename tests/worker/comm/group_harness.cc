@@ -2,6 +2,8 @@
 // threads; each rank's body runs on its own thread.
 #include "tests/worker/comm/group_harness.h"
 
+#include <atomic>
+#include <latch>
 #include <numeric>
 #include <thread>
 
@@ -73,13 +75,18 @@ void Ranks::Run(const std::string& name, const std::function<void(ProcessGroup&)
   std::vector<int> members(static_cast<size_t>(state_->num_ranks));
   // World ranks unlike indices, so that a mix-up shows.
   std::iota(members.begin(), members.end(), 10);
+  // Who breaks its group right after it has joined may end the joining of those that are slower.
+  std::latch all_joined(state_->num_ranks);
+  std::atomic<bool> all_in = true;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < state_->num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
       auto group = factory(rank).Create(
           {.name = name, .members = members, .my_index = rank, .words = words});
+      if (!group.ok()) all_in = false;
+      all_joined.arrive_and_wait();
       ASSERT_TRUE(group.ok()) << group.status();
-      body(**group);
+      if (all_in) body(**group);  // which may wait for the others
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -47,8 +47,8 @@ class Ranks {
   ~Ranks();
   GroupFactory& factory(int rank);
 
-  // Makes the group `name` of all ranks and calls body(rank's group) on one thread per rank; the
-  // group is destroyed when its body returns. `words`: GroupSpec::words.
+  // Makes the group `name` of all ranks and, once all are in it, calls body(rank's group) on one
+  // thread per rank; the group is destroyed when its body returns. `words`: GroupSpec::words.
   void Run(const std::string& name, const std::function<void(ProcessGroup&)>& body,
            bool words = false);
 

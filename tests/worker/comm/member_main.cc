@@ -71,6 +71,7 @@ int Main(const std::string& folder, int index, int size, const std::string& op, 
   std::fflush(stdout);
   while (status.ok()) status = RunOnce(**group, op, in, out);
   std::puts(status.ToString().c_str());
+  std::fflush(stdout);  // the test waits for the error, not for the end of the process
   return 0;
 }
 

@@ -2,13 +2,16 @@
 #include "worker/parallel/comm_thread.h"
 
 #include <atomic>
-#include <chrono>
 #include <numeric>
 #include <string>
+#include <sys/types.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "common/base/files.h"
 #include "kernels/core/device.h"
 #include "worker/failure/failure.h"
 
@@ -78,16 +81,23 @@ TEST(CommThreadTest, NothingRunsBehindAFailure) {
   EXPECT_FALSE(ran);
 }
 
+// Whether a thread of this process sleeps, as one that joins another does.
+bool IsAsleep(pid_t thread) {
+  const auto stat = base::ReadFile("/proc/self/task/" + std::to_string(thread) + "/stat");
+  return stat.ok() && stat->find(") S ") != std::string::npos;
+}
+
+// The running task ends once the destructor sleeps: it has said by then that nothing else begins.
 TEST(CommThreadTest, DestructionDropsWhatHasNotBegun) {
+  const pid_t self = ::gettid();
   std::atomic<bool> begun = false;
-  std::atomic<bool> go = false;
+  std::atomic<bool> leaves = false;
   std::atomic<int> ran = 0;
-  std::thread opener;
   {
     CommThread thread("mt-test");
     thread.Post([&] {
       begun = true;
-      while (!go) std::this_thread::yield();
+      while (!leaves || !IsAsleep(self)) std::this_thread::yield();
       ++ran;
       return OkStatus();
     });
@@ -96,12 +106,8 @@ TEST(CommThreadTest, DestructionDropsWhatHasNotBegun) {
       return OkStatus();
     });
     while (!begun) std::this_thread::yield();
-    opener = std::thread([&go] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      go = true;
-    });
+    leaves = true;
   }
-  opener.join();
   EXPECT_EQ(ran, 1) << "the running task ended, the other was dropped";
 }
 

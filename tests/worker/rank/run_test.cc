@@ -51,6 +51,12 @@ class RunTest : public testing::Test {
                        });
   }
 
+  ~RunTest() override {
+    if (running_ <= 0) return;
+    ::kill(running_, SIGKILL);
+    ::waitpid(running_, nullptr, 0);
+  }
+
   struct Outcome {
     int code = 0;  // exit code, or 128 + signal
     std::string err;
@@ -68,11 +74,13 @@ class RunTest : public testing::Test {
     pid_t pid = 0;
     EXPECT_EQ(posix_spawn(&pid, MT_RANK_BINARY, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
+    running_ = pid;
     return pid;
   }
   Outcome Wait(pid_t pid, const std::string& name) {
     int status = 0;
     EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    running_ = 0;
     return {.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
             .err = data::ReadText(dir_.Path(name + ".err"))};
   }
@@ -122,6 +130,7 @@ class RunTest : public testing::Test {
   }
 
   const data::TempDir dir_;
+  pid_t running_ = 0;  // that a failed test has left; one at a time
 };
 
 TEST_F(RunTest, Fp64CurveDoesNotDependOnTheProcesses) { ExpectLayoutFree("fp64", 1e-12, 1e-12); }

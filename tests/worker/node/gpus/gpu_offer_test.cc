@@ -1,6 +1,7 @@
 // The GPUs that a worker offers, the number of CPU slots beside them, and the cores of their ranks.
 #include "worker/node/gpus/gpu_offer.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -96,7 +97,8 @@ TEST(CpuList, ReadsAndWritesWhatTheKernelDoes) {
 }
 
 TEST(CpuList, ThoseOfANodeThatMayBeUsed) {
-  const std::string sysfs = testing::TempDir() + "mt-agent-sysfs";
+  char pattern[] = "/tmp/mt-agent-sysfs-XXXXXX";
+  const std::string sysfs = mkdtemp(pattern);
   std::filesystem::create_directories(sysfs + "/devices/system/node/node1");
   std::ofstream(sysfs + "/devices/system/node/node1/cpulist") << "4-7,12-15\n";
   EXPECT_EQ(CpusOfNode(1, ParseCpuList("0-13"), sysfs), "4-7,12-13");

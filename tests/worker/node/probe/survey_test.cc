@@ -44,7 +44,8 @@ TEST(Sysfs, NodesOfMemory) {
   EXPECT_EQ(SysfsBusId("00000000:2A:00.0"), "0000:2a:00.0");
   EXPECT_EQ(SysfsBusId("00010000:2A:00.0"), "00010000:2a:00.0");
   EXPECT_EQ(SysfsBusId(""), "");
-  const std::string sysfs = testing::TempDir() + "mt-probe-sysfs";
+  char pattern[] = "/tmp/mt-probe-sysfs-XXXXXX";
+  const std::string sysfs = mkdtemp(pattern);
   const std::string device = sysfs + "/bus/pci/devices/0000:18:00.0";
   std::filesystem::create_directories(device);
   std::ofstream(device + "/numa_node") << "1\n";
@@ -56,7 +57,8 @@ TEST(Sysfs, NodesOfMemory) {
 }
 
 TEST(Survey, TellsEachGpu) {
-  const std::string sysfs = testing::TempDir() + "mt-probe-survey";
+  char pattern[] = "/tmp/mt-probe-survey-XXXXXX";
+  const std::string sysfs = mkdtemp(pattern);
   std::filesystem::create_directories(sysfs + "/bus/pci/devices/0000:2a:00.0");
   std::ofstream(sysfs + "/bus/pci/devices/0000:2a:00.0/numa_node") << "1\n";
   const auto library = nvml::Library::Open(MT_FAKE_DRIVER);

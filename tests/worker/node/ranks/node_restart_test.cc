@@ -192,16 +192,16 @@ TEST_F(RestartTest, StopRanksEndsAllOfThem) {
   const std::string script =
       "case \"$*\" in *'--rank 0 '*) trap 'exit 7' TERM;; *) trap '' TERM;; esac; "
       ": > up.$$; while true; do sleep 0.01; done";
-  LiveAndDie(Config(script, /*grace_ms=*/200), Folder(1) + "/rank.json",
-             [this](ShimLauncher* launcher) {
-               for (const int rank : {0, 1}) {
-                 if (!launcher->Start(rank + 1, Launch(rank)).ok()) ::_exit(1);
-                 Await(Folder(rank) + "/rank.json");
-               }
-             });
-  const RankRecord first = ReadRankRecord(Folder(0)).value();
-  const RankRecord second = ReadRankRecord(Folder(1)).value();
-  for (const RankRecord& record : {first, second}) Await(fmt::format("{}/up.{}", dir_, record.pid));
+  const auto start = [&](int rank, int grace_ms) {
+    LiveAndDie(Config(script, grace_ms), Folder(rank) + "/rank.json", [&](ShimLauncher* launcher) {
+      if (!launcher->Start(rank + 1, Launch(rank)).ok()) ::_exit(1);
+    });
+    const RankRecord record = ReadRankRecord(Folder(rank)).value();
+    Await(fmt::format("{}/up.{}", dir_, record.pid));
+    return record;
+  };
+  const RankRecord first = start(0, /*grace_ms=*/600'000);  // however long it takes to leave
+  const RankRecord second = start(1, /*grace_ms=*/200);
   const auto stopped = StopRanks(dir_, std::chrono::milliseconds(200));
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   ASSERT_EQ(stopped->size(), 2u);

@@ -86,12 +86,13 @@ TEST_F(NodeTest, KillEndsTheRankAtOnce) {
 
 TEST_F(NodeTest, AShimThatIsKilledCostsTheStatusOnly) {
   AsioEventLoop loop;
-  ShimLauncher launcher(&loop,
-                        Config("trap ': > asked; exit 0' TERM; while true; do sleep 0.01; done"));
+  ShimLauncher launcher(
+      &loop, Config("trap ': > asked; exit 0' TERM; : > up; while true; do sleep 0.01; done"));
   ExitCatcher catcher(&loop);
   launcher.SetListener(&catcher);
   ASSERT_TRUE(launcher.Start(1, Launch()).ok());
   Await(Folder(1) + "/rank.json");
+  Await(dir_ + "/up");
   const RankRecord record = ReadRankRecord(Folder(1)).value();
   ASSERT_EQ(::kill(record.shim_pid, SIGKILL), 0);
   // The rank goes on until it is told to end, now by the launcher itself.

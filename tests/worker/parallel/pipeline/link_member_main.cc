@@ -11,6 +11,7 @@
 // SIGUSR1 aborts the links, as an agent's word does where a rank has died. The last line is the
 // status it ends with; exits with 0.
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -165,10 +166,12 @@ void WriteLeave(int signal) {
 class Leaver {
  public:
   explicit Leaver(StageLinks* links)
-      : thread_([links] {
+      : thread_([this, links] {
           char word = 'n';
           [[maybe_unused]] const ssize_t got = ::read(g_leave[0], &word, sizeof(word));
-          if (word == 'y') links->Abort("this stage leaves");
+          if (word != 'y') return;
+          told_ = true;
+          links->Abort("this stage leaves");
         }) {}
   ~Leaver() {
     WriteLeave(0);
@@ -177,8 +180,11 @@ class Leaver {
   Leaver(const Leaver&) = delete;
   Leaver& operator=(const Leaver&) = delete;
 
+  bool told() const { return told_; }
+
  private:
-  std::thread thread_;
+  std::atomic<bool> told_ = false;
+  std::thread thread_;  // last: it uses the above
 };
 
 // Between GPUs that could write each other's memory as well.
@@ -265,6 +271,8 @@ Status RunStage(const Options& options, const Schedule& training, StageLinks* li
   } else {
     links->Abort("this stage has failed");
     stream->Synchronize();  // whatever waited has been let go
+    // Links are aborted one after the other: the peer of the first may have ended the next before.
+    if (leaver->told()) status = StatusOf(*links);
   }
   links->Close();
   leaver.reset();
