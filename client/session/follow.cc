@@ -52,7 +52,8 @@ ExitCode MissedTarget(const v1::Job& job) {
 
 // Ctrl-C ends the watching alone.
 ExitCode SayItRunsOn(const FollowArgs& args, const v1::Job* job) {
-  const std::string name = base::CleanLine(job != nullptr ? job->name() : args.job_uid);
+  const v1::Job* const known = job != nullptr ? job : args.told;
+  const std::string name = base::CleanLine(known != nullptr ? known->name() : args.job_uid);
   const std::string place = PlaceFlags(args.options);
   std::fprintf(stderr,
                "mtctl: stopped following; the job runs on. Follow it again: mtctl follow %s%s; end "

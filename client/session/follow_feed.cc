@@ -64,9 +64,11 @@ void FollowFeed::RunMetrics() {
 FollowFeed::News FollowFeed::Take() {
   base::MutexLock lock(&mu_);
   News news{.job = job_,
-            .metrics = std::exchange(metrics_, std::make_shared<v1::MetricsChunk>()),
+            .metrics = std::make_shared<v1::MetricsChunk>(),
             .activity_at = activity_at_,
             .error = error_};
+  // Nothing is shown of a job that is not known yet: its metrics wait for it.
+  if (job_ != nullptr) news.metrics = std::exchange(metrics_, std::make_shared<v1::MetricsChunk>());
   if (lost_since_ != steady_clock::time_point()) news.lost = steady_clock::now() - lost_since_;
   return news;
 }

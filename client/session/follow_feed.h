@@ -24,7 +24,7 @@ class FollowFeed {
 
   struct News {
     std::shared_ptr<const v1::Job> job;                   // as it is now; null: none received yet
-    std::shared_ptr<const v1::MetricsChunk> metrics;      // since the last Take
+    std::shared_ptr<const v1::MetricsChunk> metrics;      // since the last Take; none without `job`
     std::chrono::steady_clock::time_point activity_at{};  // when the job's activity was reported
     // Time since the coordinator was reached last; 0: connected.
     std::chrono::steady_clock::duration lost{};

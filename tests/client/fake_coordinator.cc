@@ -2,6 +2,7 @@
 // lost answers, hangs and refusals.
 #include "tests/client/fake_coordinator.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "client/app.h"
 #include "common/base/check.h"
+#include "common/base/files.h"
 
 namespace mt::client {
 namespace {
@@ -20,6 +22,17 @@ using grpc::Status;
 
 void WaitForClientToLeave(const ServerContext& context) {
   while (!context.IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+// Where the test asks for that, until the client's other stream has been opened.
+void AwaitMetricsStream(FakeState* state, const ServerContext& context) {
+  for (bool waits = true; waits && !context.IsCancelled();) {
+    {
+      base::MutexLock lock(&state->mu);
+      waits = state->watch_after_metrics && state->metrics_streams == 0;
+    }
+    if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 Status Unavailable() { return {grpc::StatusCode::UNAVAILABLE, "connection reset by the test"}; }
@@ -97,6 +110,7 @@ class FakeJobs final : public v1::Jobs::Service {
   }
   Status Watch(ServerContext* context, const v1::GetJobRequest*,
                grpc::ServerWriter<v1::Job>* writer) override {
+    AwaitMetricsStream(state_, *context);
     std::vector<v1::Job> jobs;
     {
       base::MutexLock lock(&state_->mu);
@@ -299,6 +313,7 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
     {
       base::MutexLock lock(&state_->mu);
       state_->streamed = *request;
+      ++state_->metrics_streams;
       chunks = state_->metrics;
       stall = state_->metrics_stall;
     }
@@ -425,6 +440,16 @@ void PressCtrlC(int after_ms) {
   AwaitHandlerOfCtrlC();
   std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
   ::kill(::getpid(), SIGINT);
+}
+
+void PressCtrlCAfter(const std::string& printed, int fd, int after_ms) {
+  AwaitHandlerOfCtrlC();  // from then on what it prints goes to a file
+  const std::string file = "/proc/self/fd/" + std::to_string(fd);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (base::ReadFile(file).value_or("").find(printed) == std::string::npos &&
+         std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  PressCtrlC(after_ms);
 }
 
 }  // namespace mt::client

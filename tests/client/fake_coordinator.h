@@ -50,8 +50,10 @@ struct FakeState {
   v1::ServerInfo info;
   std::vector<std::string> backup;        // pieces that Backup sends before it ends with `refuse`
   std::vector<v1::Job> watch;             // sent by Watch, which then waits for its end
+  bool watch_after_metrics = false;       // Watch sends nothing before StreamMetrics was called
   std::vector<v1::MetricsChunk> metrics;  // sent by StreamMetrics
   v1::StreamMetricsRequest streamed;
+  int metrics_streams = 0;     // how often StreamMetrics was called
   bool metrics_stall = false;  // the stream then sends nothing more and does not end
   bool operation_done = true;  // verbs return a finished operation
   std::function<void(v1::Operation*)> complete;  // fills in an operation
@@ -88,6 +90,9 @@ Ran Mtctl(const FakeCoordinator* server, std::vector<std::string> args);
 void AwaitHandlerOfCtrlC();
 // Ctrl-C to such an mtctl, so long after that.
 void PressCtrlC(int after_ms);
+// The same, so long after this is in what Mtctl takes of its output (fd STDOUT_FILENO) or of its
+// errors (STDERR_FILENO); that is waited for for a minute at most.
+void PressCtrlCAfter(const std::string& printed, int fd, int after_ms);
 
 // A job of two slots at step 40 of 100, in the given state.
 v1::Job MakeJob(const std::string& name, v1::JobState state);

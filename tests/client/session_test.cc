@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <thread>
@@ -97,28 +98,34 @@ TEST_F(SessionTest, AnUnreachableCoordinatorIsExitCode2) {
   EXPECT_EQ(base::Message(api.status()), "no coordinator at 127.0.0.1:1 (waited 250 ms)");
 }
 
-// One that begins while it is waited for, as behind a restart, is found.
+// One that begins while it is waited for, as behind a restart, is found. The port is held all
+// along, in a way that lets the server in, so that no other program can have it before.
 TEST_F(SessionTest, ACoordinatorThatBeginsLaterIsWaitedForWithAWord) {
+  const base::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const rpc::Endpoint endpoint{
+      .host = "127.0.0.1", .port = ntohs(address.sin_port), .unix_path = ""};
   v1::Nodes::CallbackService service;
-  const auto start = [&service](const std::string& address) {
-    return rpc::Server::Start(
-               {.listen = rpc::ParseEndpoint(address).value(), .services = {&service}})
-        .value();
-  };
-  auto server = start("127.0.0.1:0");
-  const rpc::Endpoint endpoint = server->endpoint();
-  server.reset();
+  std::unique_ptr<rpc::Server> server;
   const auto channel = rpc::MakeChannel(endpoint);
   int told = 0;
-  EXPECT_EQ(Dial(*channel, endpoint,
-                 {.told_after = std::chrono::milliseconds(1),
-                  .limit = std::chrono::seconds(60),
-                  .tell =
-                      [&] {
-                        ++told;
-                        server = start(endpoint.ToString());
-                      }}),
-            OkStatus());
+  EXPECT_EQ(
+      Dial(*channel, endpoint,
+           {.told_after = std::chrono::milliseconds(1),
+            .limit = std::chrono::seconds(60),
+            .tell =
+                [&] {
+                  ++told;
+                  server = rpc::Server::Start({.listen = endpoint, .services = {&service}}).value();
+                }}),
+      OkStatus());
   EXPECT_EQ(told, 1);
 }
 

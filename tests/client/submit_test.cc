@@ -143,7 +143,8 @@ TEST_F(SubmitTest, WhatItReadsTakesAndChangesIsSaid) {
 }
 
 TEST_F(SubmitTest, PassesAreCountedWhereTheDataAre) {
-  const std::filesystem::path root = testing::TempDir() + "/mt-submit-data";
+  const std::filesystem::path root =
+      testing::TempDir() + "/mt-submit-data-" + std::to_string(::getpid());
   std::filesystem::create_directories(root);
   std::ofstream(root / "in") << "aaaaaaaaaaaaaaa\n%\nbbbbbbbbbbbbbbb\n%\nccccccccccccccc\n";
   const Ran made = Mtctl(nullptr, {"data", "prepare", "--input", root / "in", "--separator", "%",

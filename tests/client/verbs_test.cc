@@ -1,6 +1,8 @@
 // The verbs on a job against a fake coordinator: requests, repeats after a broken connection,
 // waits, exit codes.
+#include <string>
 #include <thread>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -263,7 +265,8 @@ TEST_F(VerbsTest, VersionWarnsOfSkewAndShowsInsecure) {
 }
 
 TEST_F(VerbsTest, SubmitRepeatsWithItsRequestId) {
-  const std::string path = testing::TempDir() + "/mt-client-submit.yaml";
+  const std::string path =
+      testing::TempDir() + "/mt-client-submit-" + std::to_string(::getpid()) + ".yaml";
   std::FILE* file = std::fopen(path.c_str(), "w");
   ASSERT_NE(file, nullptr);
   std::fputs(

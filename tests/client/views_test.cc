@@ -1,7 +1,9 @@
 // What `get`, `describe`, `events`, `metrics` and `wait` print and return against a fake
 // coordinator.
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -352,7 +354,8 @@ TEST_F(ViewsTest, FollowDoesNotHangOnAStalledMetricsStream) {
   v1::Job done = MakeJob("tiny", v1::SUCCEEDED);
   done.mutable_last_step()->set_step(100);
   server_.state().watch = {MakeJob("tiny", v1::RUNNING), done};
-  const std::string path = testing::TempDir() + "/mt-client-follow.yaml";
+  const std::string path =
+      testing::TempDir() + "/mt-client-follow-" + std::to_string(::getpid()) + ".yaml";
   std::FILE* file = std::fopen(path.c_str(), "w");
   ASSERT_NE(file, nullptr);
   std::fputs(

@@ -91,10 +91,11 @@ void SecondCopy::Run() {
   }
 }
 
-// A run removes what newer saves replace, also while it is copied. A directory that is gone as a
-// whole is another matter.
+// A run removes what newer saves replace, also while it is copied: the manifest first, the rest
+// once that is durable. A directory that is gone as a whole is another matter.
 bool SecondCopy::IsPruned(const CheckpointId& id) const {
-  return base::Exists(args_.from) && !base::Exists(base::JoinPath(args_.from, FolderName(id)));
+  const std::string folder = base::JoinPath(args_.from, FolderName(id));
+  return base::Exists(args_.from) && !base::Exists(base::JoinPath(folder, kManifestName));
 }
 
 // An exception would end the process, and training with it.

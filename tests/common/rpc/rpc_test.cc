@@ -1,4 +1,6 @@
 // Addresses, reasons, and servers on real sockets.
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -97,12 +99,16 @@ TEST(Server, TakesOverADeadSocketFileButNotALivingOne) {
   EXPECT_TRUE(WaitConnected(*channel, listen, "server", seconds(10)).ok());
 }
 
+// The port is held all along, so that no other program can begin to listen there.
 TEST(Channel, NobodyThere) {
-  megatrain::v1::Nodes::CallbackService service;
-  auto server = Server::Start({.listen = *ParseEndpoint("127.0.0.1:0"), .services = {&service}});
-  ASSERT_TRUE(server.ok());
-  const Endpoint endpoint = (*server)->endpoint();
-  server->reset();
+  const base::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const Endpoint endpoint{.host = "127.0.0.1", .port = ntohs(address.sin_port), .unix_path = ""};
   const auto channel = MakeChannel(endpoint);
   const Status status = WaitConnected(*channel, endpoint, "coordinator", milliseconds(300));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);

@@ -2,6 +2,7 @@
 // level; memory stays bounded.
 #include "daemon/telemetry/history.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -414,9 +415,10 @@ TEST_F(HistoryTest, TheLastStepHasTwoEvaluations) {
 }
 
 TEST_F(HistoryTest, ReadersAndTheWriterAtOnce) {
+  std::atomic<bool> gave_up = false;
   std::thread reader([&] {
     int64_t seen = 0;
-    while (seen < 30'000) {
+    while (seen < 30'000 && !gave_up) {
       const HistoryView view = history_->Query(kJob, {.points = 50});
       EXPECT_GE(view.last_step, seen);
       seen = view.last_step;
@@ -428,9 +430,10 @@ TEST_F(HistoryTest, ReadersAndTheWriterAtOnce) {
       EXPECT_EQ(tail.num_rows(), static_cast<size_t>(std::min<int64_t>(seen, 100)));
     }
   });
-  for (int64_t step = 1; step <= 30'000; step += 100) {
+  for (int64_t step = 1; step <= 30'000 && !gave_up; step += 100) {
     AppendRange(step, step + 99);
     Flush();
+    gave_up = HasFatalFailure();
   }
   reader.join();
 }

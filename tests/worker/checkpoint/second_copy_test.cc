@@ -103,6 +103,13 @@ TEST_F(SecondCopyTest, WhatIsPrunedMeanwhileIsNoFailure) {
   ASSERT_TRUE(copy->WaitIdle(kLong));
   ASSERT_EQ(results().size(), 1U) << "of the one that is there";
   EXPECT_TRUE(results()[0].status.ok()) << results()[0].status;
+  // A removal that is under way.
+  SaveTiny(from_, 4, 1);
+  const std::string folder = base::JoinPath(from_, FolderName({4, 1}));
+  ASSERT_TRUE(std::filesystem::remove(base::JoinPath(folder, kManifestName)));
+  copy->Add({4, 1}, {});
+  ASSERT_TRUE(copy->WaitIdle(kLong));
+  EXPECT_EQ(results().size(), 1U);
   // The whole directory is gone: that is one.
   std::filesystem::rename(from_, from_ + "-gone");
   copy->Add({3, 1}, {});

@@ -1,7 +1,11 @@
 // Checkpoints of a run on a GPU: nothing is lost on the way through pinned memory and the disk, and
 // they are the CPU's too.
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "common/base/files.h"
@@ -73,6 +77,24 @@ TEST_F(GpuStateTest, StateCrossesFromOneDeviceToTheOtherBitForBit) {
   }
 }
 
+// Commands nothing: with saves after every fifth step, its polls two steps before the next one is
+// due wait until the one before is over, for a minute at most.
+class SaveAwaiter final : public CommandSource {
+ public:
+  void AddOver() { ++over_; }
+  std::optional<Command> Poll() override {
+    ++polls_;  // with each step
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (polls_ % 5 == 3 && over_ < polls_ / 5 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return std::nullopt;
+  }
+
+ private:
+  std::atomic<int64_t> over_ = 0;
+  int64_t polls_ = 0;
+};
+
 TEST_F(GpuStateTest, ASaveBesideTrainingStoresWhatABlockingOneDoes) {
   for (const std::string_view model : {kGptLike, kHeads100}) {
     const std::string suffix = model == kHeads100 ? "-padded" : "";
@@ -81,10 +103,13 @@ TEST_F(GpuStateTest, ASaveBesideTrainingStoresWhatABlockingOneDoes) {
     const RankOutcome blocking =
         Run(Where::kGpu, model, Joined(fields, SavesTo("blocking" + suffix, 5)));
     // The copy begins late, and each save has ended before the next one is due.
-    adjust_ = [](TrainArgs* args) {
+    SaveAwaiter awaiter;
+    adjust_ = [&awaiter](TrainArgs* args) {
+      args->commands = &awaiter;
       args->host_delay = std::chrono::milliseconds(50);
-      args->checkpoint_failpoint = [](std::string_view point) {
+      args->checkpoint_failpoint = [&awaiter](std::string_view point) {
         if (point == "copy") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (point == "over") awaiter.AddOver();
         return OkStatus();
       };
     };

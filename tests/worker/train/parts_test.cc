@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -181,7 +182,7 @@ TEST(StepJudgeTest, TheEndLooksAtTheStepsSinceTheLastSave) {
 
 TEST(StepReportTest, MappedFilesAreNotMemoryOfThisProcess) {
   constexpr int64_t kBytes = int64_t{32} << 20;
-  const std::string path = testing::TempDir() + "/mapped";
+  const std::string path = testing::TempDir() + "/mt-mapped-" + std::to_string(::getpid());
   {
     std::ofstream file(path);
     file << std::string(kBytes, 'x');

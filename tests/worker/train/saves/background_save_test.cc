@@ -74,13 +74,14 @@ class BackgroundSaveTest : public TrainTest {
       args->after_step = [at_step](int64_t step, const params::ParamStore&) { at_step(step); };
     };
   }
-  // Saves wait before they write until rank 0 has ended this step; the next steps wait for the
-  // first of them.
+  // Saves wait before they write until rank 0 has ended this step; the first of them is over before
+  // the next step begins, and not earlier.
   void HoldSavesUntil(int64_t step) {
     Watch(
         [this, step](int64_t now) {
-          if (now == step) gate_.Add();
-          if (now == step + 1) over_.Await(1);
+          if (now != step) return;
+          gate_.Add();
+          over_.Await(1);
         },
         [this](int, std::string_view point) {
           if (point == "begin") gate_.Await(1);
@@ -253,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, BackgroundSaveBitsTest, ::testing::Values("
 
 TEST_F(BackgroundSaveTest, TrainingGoesOnWhileASaveIsWritten) {
   layout_ = {"parallel.data=2"};
-  HoldSavesUntil(8);
+  HoldSavesUntil(9);
   const auto ranks = Run({kBeside, "checkpoint.every_iters=4", "checkpoint.keep_last=9"});
   ExpectClean(ranks, 20);
   const std::vector<CheckpointRecord>& saves = ranks[0].seen.saves;
@@ -270,7 +271,7 @@ TEST_F(BackgroundSaveTest, TrainingGoesOnWhileASaveIsWritten) {
 }
 
 TEST_F(BackgroundSaveTest, ARequestedSaveWaitsForTheOneUnderWay) {
-  HoldSavesUntil(12);
+  HoldSavesUntil(13);
   const auto ranks =
       Run({kBeside, "checkpoint.keep_last=9"}, {{2, {CommandKind::kCheckpointNow, "first"}},
                                                 {6, {CommandKind::kCheckpointNow, "second"}},
@@ -368,13 +369,17 @@ TEST_F(BackgroundSaveTest, EveryEndWaitsForTheSaveUnderWay) {
                                                                {CommandKind::kRelease, {4, 6}}};
   int n = 0;
   for (const auto& [kind, steps] : ends) {
-    adjust_ = [](int, TrainArgs* args) {
-      args->checkpoint_failpoint = [](std::string_view point) {
-        if (point == "shard") std::this_thread::sleep_for(milliseconds(300));
-        return OkStatus();
-      };
-    };
-    const std::string directory = "end" + std::to_string(n++);
+    // The save of step 4 goes on until the last step is done.
+    ++n;
+    Watch(
+        [this](int64_t step) {
+          if (step == 6) gate_.Add();
+        },
+        [this, n](int, std::string_view point) {
+          if (point == "shard") gate_.Await(n);
+          return OkStatus();
+        });
+    const std::string directory = "end" + std::to_string(n);
     const auto ranks = Run({kBeside, "checkpoint.every_iters=4", "checkpoint.keep_last=9",
                             "checkpoint.directory=" + directory},
                            {{5, {kind, "end"}}});
@@ -389,7 +394,7 @@ TEST_F(BackgroundSaveTest, EveryEndWaitsForTheSaveUnderWay) {
 TEST_F(BackgroundSaveTest, WhatWasSavedGoesOnToTheBit) {
   layout_ = {"parallel.data=2", "parallel.zero_stage=1"};
   const auto straight = Run({"checkpoint.directory=none"})[0].seen;
-  HoldSavesUntil(9);
+  HoldSavesUntil(10);
   // The run ends without another save, so that the next one goes on from what was saved beside it.
   const auto first =
       Run({kBeside, "checkpoint.every_iters=6"}, {{10, {CommandKind::kStopWithoutSave, "stop"}}});
