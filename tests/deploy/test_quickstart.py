@@ -182,7 +182,7 @@ class QuickstartTwiceTest(unittest.TestCase):
         env = dict(os.environ, HOME=str(self.root), PATH=f"{self.root}/path:{os.environ['PATH']}")
         env.pop("MTCTL_COORDINATOR", None)
         done = subprocess.run(["bash", str(self.root / "scripts/quickstart.sh")], env=env, capture_output=True, text=True,
-                              timeout=120, check=False, stdin=subprocess.DEVNULL)
+                              timeout=280, check=False, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("== sample "), 3, done.stdout)
         return done.stdout
@@ -197,8 +197,11 @@ class QuickstartTwiceTest(unittest.TestCase):
         first = self.quickstart()
         run, = self.runs()
         said = self.value(first, "tried at first")
-        tried = re.fullmatch(r"bytes (\d+\.\d+); tokens (\d+\.\d+) \(bits per byte after 7 s of each\)", said)
-        better = "bytes" if float(tried[1]) <= float(tried[2]) else "tokens"
+        # A machine that is too slow for an evaluation in seven seconds trains on bytes.
+        late = "not evaluated in time"
+        tried = re.fullmatch(rf"bytes (\d+\.\d+|{late}); tokens (\d+\.\d+|{late}) \(bits per byte after 7 s of each\)", said)
+        self.assertTrue(tried, said)
+        better = "tokens" if late not in tried.groups() and float(tried[2]) < float(tried[1]) else "bytes"
         self.assertIn(f"== training on CPU slots, on {better}\n", first)
         self.assertRegex(self.value(first, "validation loss"), r"^\d+\.\d+ nats per token, \d+\.\d+ bits per byte, over \d+ tokens$")
         self.assertEqual(self.value(first, "state"), "SUCCEEDED trained to step 12")

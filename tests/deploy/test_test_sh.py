@@ -134,6 +134,10 @@ class TestShTest(unittest.TestCase):
         self.assertIn('set_tests_properties([==[Suite.B/1  # GetParam() = "x"]==] PROPERTIES\n  TIMEOUT [==[6000]==])', tests)
         pids = (self.fake / "load").read_text().split()
         self.assertEqual(len(pids), 4, "two busy loops, one that syncs, and what has begun them")
+        # Each is killed as what has begun it ends, and the one that syncs is gone when its sync is over.
+        give_up = time.monotonic() + 60
+        while any(map(self.runs, pids)) and time.monotonic() < give_up:
+            time.sleep(0.1)
         self.assertEqual([pid for pid in pids if self.runs(pid)], [], "they are ended with the round")
         self.run_it("--full=soak", outcomes=["run"])
         self.run_it("--full=soak", outcomes=["fail"], code=1)

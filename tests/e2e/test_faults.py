@@ -2,7 +2,6 @@
 import os
 import signal
 import subprocess
-import time
 import unittest
 
 from harness import BIN, ClusterTest
@@ -28,7 +27,7 @@ class FaultTest(ClusterTest):
         self.wait_for("steps without a coordinator", lambda: log.stat().st_size > size + 200)
         self.assertEqual(self.mtctl("describe", "tiny", check=False).returncode, 2)
         port = self.endpoint().rsplit(":", 1)[1]
-        again = subprocess.Popen([str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port}", "--state",
+        again = subprocess.Popen([str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port}", "--http-listen", "127.0.0.1:0", "--state",
                                   str(self.dir / "s/megatrain/dev/coordinator")], stderr=subprocess.DEVNULL)
         try:
             self.wait_for("the job listed again", lambda: self.mtctl("describe", "tiny", check=False).returncode == 0)
@@ -53,15 +52,16 @@ class FaultTest(ClusterTest):
         self.start_long_job()
         victim = next(r for r in self.job()["ranks"] if r["rank"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)
-        start = time.monotonic()
-        job = self.wait_for("FAILED", lambda: (j := self.job())["state"] == "FAILED" and j, limit=20)
-        self.assertLess(time.monotonic() - start, 10, "P3: all ranks of the job gone")
+        # A rank that nobody told to leave would wait in its collective for ten minutes. P3's seconds are looked at where the clock is
+        # the test's (tests/worker/node).
+        job = self.wait_for("FAILED", lambda: (j := self.job())["state"] == "FAILED" and j)
         self.assertEqual(job["failed_rank"], 1)
         self.assertIn("signal 9", job["message"] + str([r["exit_signal"] for r in job["ranks"]]).replace("[", "signal "))
         self.assertEqual(next(r for r in job["ranks"] if r["rank"] == 1)["exit_signal"], 9)
         self.assertNotEqual(job["cause"], "CAUSE_UNSPECIFIED")
         self.assertTrue(job["last_log_lines"])
-        self.assertEqual(alive_with("mt-rank"), [p for p in alive_with("mt-rank") if not self.mine(p)])
+        # One look: those of other tests come and go.
+        self.assertEqual([p for p in alive_with("mt-rank") if self.mine(p)], [])
         self.assertEqual(self.mtctl("wait", "tiny", check=False).returncode, 9)
         # The slots serve the next job.
         self.submit("--follow", "--set", "name=next")

@@ -228,7 +228,7 @@ class FirstHourTest(TypedTest):
         self.assertEqual(watcher.returncode, 5)
         self.assertIn("the job runs on. Follow it again: mtctl follow second", said)
         self.assertEqual(self.job("second")["state"], "RUNNING", "the job has to outlive its first watcher")
-        followed = self.type("mtctl follow second").stderr
+        followed = self.type("mtctl follow second", timeout=240).stderr
         self.assertEqual(followed.splitlines()[-1], "job second SUCCEEDED: trained to step 2500")
         self.compare_and_export()
 

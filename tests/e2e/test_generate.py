@@ -245,6 +245,7 @@ class GenerateTest(ClusterTest):
         child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
                                   "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir,
                                  stdin=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(child.kill)
         self.assertTrue(child.stdout.read(20))
         os.killpg(child.pid, signal.SIGINT)
         out, err = child.communicate(timeout=30)
@@ -254,6 +255,7 @@ class GenerateTest(ClusterTest):
         child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
                                   "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                  cwd=self.dir, stdin=subprocess.DEVNULL)
+        self.addCleanup(child.kill)
         self.assertTrue(child.stdout.read(20))
         child.terminate()
         child.communicate(timeout=30)
@@ -291,10 +293,11 @@ class GenerateTest(ClusterTest):
         self.mtctl("submit", "-f", str(look), "--set", "name=long", "--set", "read={checkpoint: large, output: text}", "--set",
                    "generate={samples: 4096, temperature: 1, tokens: 29, prompts: [the]}")
         self.wait_for("it writes", lambda: self.job("long")["state"] == "RUNNING" and
-                      self.mtctl("logs", "long", "--text", check=False).stdout)
+                      "== sample 2\n" in self.mtctl("logs", "long", "--text", check=False).stdout)
         self.assert_one_message(self.mtctl("pause", "long", "--hold", check=False), 3, "is of kind generate")
         follower = subprocess.Popen([str(BIN / "mtctl"), "logs", "-f", "long", "--text"], env=self.env, stdout=subprocess.PIPE,
                                     stdin=subprocess.DEVNULL, cwd=self.dir)
+        self.addCleanup(follower.kill)
         self.assertTrue(follower.stdout.read(20).startswith(b"== sample 1\nthe"))
         self.mtctl("cancel", "long", "--yes")
         said = follower.stdout.read()

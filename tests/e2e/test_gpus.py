@@ -42,7 +42,7 @@ class GpuServiceTest(ServiceTest):
 
     def start_node(self, *flags):
         self.start_worker("node-a", 2, "--rank-binary", str(self.rank_binary), *flags)
-        self.wait_nodes(1, limit=30)
+        self.wait_nodes(1)
 
     def node(self):
         return self.nodes()[0]

@@ -55,7 +55,9 @@ class ProbeTest(ServiceTest):
         return lines
 
     def test_http_of_both_daemons(self):
-        for path, code in (("/livez", 200), ("/readyz", 200), ("/metrics", 200), ("/", 404)):
+        # A coordinator that starts answers calls of its API before it serves HTTP.
+        self.wait_for("a ready coordinator", lambda: self.status(self.http_port, "/readyz") == 200)
+        for path, code in (("/livez", 200), ("/metrics", 200), ("/", 404)):
             self.assertEqual(self.status(self.http_port, path), code, f"coordinator {path}")
         self.start_worker("node-a", 2)
         self.wait_nodes(1)

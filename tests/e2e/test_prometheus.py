@@ -113,6 +113,10 @@ class PrometheusTest(ServiceTest):
         data = self.get("query_range", query=expr, start=self.start, end=time.time(), step=SCRAPE_S)
         return any(not math.isnan(float(value)) for series in data["result"] for _, value in series["values"])
 
+    def wait_scraped(self, expr):
+        """Until Prometheus has seen it, as the test looks for it at the end."""
+        self.wait_for(f"a scrape of {expr}", lambda: self.has_data(expr))
+
     # --- The run.
     def run_everything(self):
         self.submit("--set", "training.train_iters=1000000", "--set", "training.eval.every_iters=20", "--set",
@@ -120,13 +124,12 @@ class PrometheusTest(ServiceTest):
         self.wait_step(60)
         self.mtctl("checkpoint", "tiny", "--wait")
         self.mtctl("pause", "tiny", "--hold", "--wait")
-        time.sleep(3 * SCRAPE_S)
+        self.wait_scraped('mt_job_state{mt_job="tiny",state="PAUSED_HELD"} == 1')
         self.mtctl("resume", "tiny", "--wait")
         self.mtctl("pause", "tiny", "--release", "--wait")
         self.mtctl("resume", "tiny", "--wait")
         self.wait_state("RUNNING")
         watching = self.start_mtctl("metrics", "tiny", "--watch")
-        self.addCleanup(watching.kill)
         # Idle calls of every kind that the panels tell apart, over more than one window.
         end = time.monotonic() + 8 * SCRAPE_S
         while time.monotonic() < end:
@@ -144,15 +147,15 @@ class PrometheusTest(ServiceTest):
         victim = next(r for r in job["ranks"] if r["rank"] == 1)
         os.kill(victim["pid"], signal.SIGKILL)
         self.wait_state("FAILED")
-        time.sleep(3 * SCRAPE_S)
+        self.wait_scraped('mt_job_state{mt_job="tiny",state="FAILED"} == 1')
 
     def restart_daemons(self):
         self.kill_coordinator()
-        time.sleep(3 * SCRAPE_S)
+        self.wait_scraped('up{job="mt-coordinator"} == 0')
         self.start_coordinator()
         self.wait_api()
         self.stop_worker("node-a")
-        time.sleep(3 * SCRAPE_S)
+        self.wait_scraped('up{job="mt-worker"} == 0')
         self.start_worker("node-a", 2)
         self.wait_nodes(1)
 

@@ -58,7 +58,10 @@ class SchedulingTest(ServiceTest):
 
     def test_deadline_fails_the_job_with_its_cause(self):
         self.start(node_a=(2,))
-        self.submit(*LONG, "--set", "resilience.deadline=6s")
+        self.submit(*LONG, "--set", "resilience.deadline=1h")
+        self.wait_step(3)
+        # It counts from the submission: it is over, and the job trains, however long the start took.
+        self.mtctl("update", "tiny", "--set", "resilience.deadline=1s")
         job = self.wait_state("FAILED", limit=60)
         self.assertEqual(job["cause"], "DEADLINE")
         self.assertGreater(int(job["last_checkpoint"]["step"]), 0, "what was trained is saved")

@@ -13,7 +13,8 @@ from service_harness import ServiceTest
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
 # Dropout, so that a random state that moved while the ranks were held would show.
 DROPOUT = ("--set", "model.hidden_dropout=0.1", "--set", "model.attention_dropout=0.1")
-STEPS = ("--set", "training.train_iters=400", "--set", "training.eval.every_iters=50", "--set", "training.eval.iters=2",
+# More steps than ranks do until a word has reached them: it waits for syncs of the coordinator's disk, and they go on meanwhile.
+STEPS = ("--set", "training.train_iters=2000", "--set", "training.eval.every_iters=250", "--set", "training.eval.iters=2",
          "--set", "checkpoint.every_iters=0")
 
 

@@ -48,11 +48,12 @@ class TrainingTest(ClusterTest):
         self.assertIn("step=40", logs.stdout.replace(" step 40", " step=40"))
         self.assertEqual(self.mtctl("wait", "tiny").returncode, 0)
         (events,) = self.dir.rglob("logs/curves/tiny-*/events.out.tfevents.*")
-        losses = self.wait_for("the last step's event", lambda: len(
-            found := [r for r in records_of(events.read_bytes()) if b"\x0a\x07lm loss\x15" in r]) == 40 and found)
+        # What the worker writes last, a record at a time.
+        written = self.wait_for("the last event", lambda: (w := events.read_bytes()) and b"lm loss validation final" in w and w)
+        losses = [r for r in records_of(written) if b"\x0a\x07lm loss\x15" in r]
+        self.assertEqual(len(losses), 40)
         self.assertIn(b"batch-size", losses[0])
-        self.assertIn(b"brain.Event:2", next(records_of(events.read_bytes())))
-        self.assertIn(b"lm loss validation final", events.read_bytes())
+        self.assertIn(b"brain.Event:2", next(records_of(written)))
 
     def test_submitted_again_it_resumes_instead_of_starting_cold(self):
         self.up()

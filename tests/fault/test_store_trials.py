@@ -28,7 +28,8 @@ class StoreTrials(ClusterTest):
     def trials(self, kind, before=lambda trial: None):
         """`before` prepares a trial's folder; nothing of the trial runs yet."""
         def one(number):
-            with Trial(self.dir / f"{kind.__name__}-{number}", self.dir / "data") as trial:
+            # No trial's folder is the beginning of another one's name: a trial ends what names its folder.
+            with Trial(self.dir / f"{kind.__name__}-{number:02}", self.dir / "data") as trial:
                 before(trial)
                 trial.start_all()
                 kind(trial)
@@ -85,8 +86,9 @@ class WrongStoreTrials(StoreTrials):
             trial.wait_refused("WRONG_CLUSTER")
             trial.check_trains_on("running")
             time.sleep(3)
-            if trial.state("waiting") != "QUEUED":
-                raise TrialError(f"a foreign coordinator placed a job: {trial.job('waiting')}")
+            waiting = trial.wait_job("waiting")
+            if waiting["state"] != "QUEUED":
+                raise TrialError(f"a foreign coordinator placed a job: {waiting}")
             trial.stop_coordinator("foreign")
             self.back_to_the_right_store(trial)
         self.trials(foreign, before=other_cluster)
@@ -167,7 +169,7 @@ class OlderStoreTrials(StoreTrials):
             trial.check_undisturbed()
             uid = trial.uids.pop("later")
             trial.check_no_phantoms()
-            orphans = trial.json("get", "orphans")["orphans"]
+            orphans = trial.wait_for("an answer", lambda: trial.json("get", "orphans"))["orphans"]
             if [(o["job_uid"], o["job_name"], len(o["nodes"]), o["ranks"], o["world_size"]) for o in orphans] != [(uid, "later", 1, 1, 1)]:
                 raise TrialError(f"orphans: {orphans}")
             if trial.job("later"):

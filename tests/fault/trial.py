@@ -187,9 +187,9 @@ class Trial:
     def job(self, name, port=None):
         return self.json("describe", name, port=port)
 
-    def state(self, name, port=None):
-        job = self.job(name, port)
-        return job["state"] if job else None
+    def wait_job(self, name, port=None):
+        """As soon as there is an answer: a coordinator on a loaded machine may have none within mtctl's limits."""
+        return self.wait_for(f"an answer on {name}", lambda: self.job(name, port))
 
     def wait_state(self, name, state, limit=60):
         seen = {}
@@ -301,9 +301,7 @@ class Trial:
     def check_no_phantoms(self, port=None):
         """Every job that a coordinator shows with ranks has them."""
         for name in self.uids:
-            job = self.job(name, port)
-            if job is None:
-                raise TrialError(f"{self.dir.name}: {name} is unknown")
+            job = self.wait_job(name, port)
             if job["state"] in ("ADMITTED", "STARTING", "RUNNING", "PAUSING", "PAUSED_HELD", "RELEASING", "STOPPING") \
                     and not self.rank_pids(name):
                 raise TrialError(f"{self.dir.name}: {name} is {job['state']} without a rank")

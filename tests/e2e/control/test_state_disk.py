@@ -89,7 +89,7 @@ class StateDiskFullTest(ServiceTest):
 
     def check_training(self):
         """The rank is the same, and every step of its life is there exactly once."""
-        self.assertEqual(self.rank_processes()[:1] if len(self.pids) == 1 else [], self.pids, "a rank was disturbed")
+        self.assertLessEqual(set(self.pids), set(self.rank_processes()), "a rank was disturbed")
         step = self.step()
         self.wait_step(step + 5)
         self.losses()

@@ -12,7 +12,7 @@ LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iter
 
 
 class StoreFolderTest(ServiceTest):
-    def run_coordinator(self, state, limit=20):
+    def run_coordinator(self, state):
         """Starts a coordinator in this cluster's place; returns its exit code (None: it serves) and its log."""
         log = self.dir / "second.log"
         with open(log, "wb") as file:
@@ -21,7 +21,7 @@ class StoreFolderTest(ServiceTest):
                  "--http-listen", f"127.0.0.1:{self.http_port}"],
                 stderr=file, stdout=file, env=self.env, stdin=subprocess.DEVNULL)
         try:
-            code = process.wait(timeout=limit)
+            code = process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -36,7 +36,7 @@ class StoreFolderTest(ServiceTest):
         self.kill_coordinator()
         (self.dir / "unmounted").mkdir()
         for state in (self.dir / "unmounted", self.dir / "mistyped"):
-            code, log = self.run_coordinator(state, limit=8)
+            code, log = self.run_coordinator(state)
             self.assertEqual(code, 65, f"a coordinator serves from {state.name}: {log}")
             for words in (str(state), "mt-coordinator init", "backup", "mount"):
                 self.assertIn(words, log)
@@ -106,7 +106,7 @@ class StoreFolderTest(ServiceTest):
         content = database.read_bytes()
         self.assertIn(b"precious", content)
         database.write_bytes(content.replace(b"precious", b"preciuos"))
-        code, log = self.run_coordinator(self.dir / "coordinator", limit=8)
+        code, log = self.run_coordinator(self.dir / "coordinator")
         self.assertEqual(code, 65, f"a damaged row was believed: {log}")
         for words in ("table jobs", uid, "mt-coordinator restore"):
             self.assertIn(words, log)

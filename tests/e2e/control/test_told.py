@@ -4,6 +4,7 @@ import re
 import signal
 import unittest
 
+from harness import WAITING
 from service_harness import SOON_LOST, ServiceTest
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
@@ -56,7 +57,8 @@ class LostNodeWaitTest(ServiceTest):
         self.assertRegex(pause.stdout, lost.replace("{}", "held"))
         kill = self.start_mtctl("kill", "tiny", "--yes")
         try:
-            line = kill.stderr.readline()  # before it ends: only the node can end it
+            # Before it ends: only the node can end it.
+            line = next((said for said in kill.stderr if not said.startswith(WAITING)), "")
             self.assertRegex(line, "^kill: ending the processes; " + lost.replace("{}", "killed"))
             self.assertIsNone(kill.poll())
             operation = self.operation()

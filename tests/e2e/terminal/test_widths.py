@@ -9,7 +9,7 @@ import struct
 import subprocess
 import termios
 
-from harness import BIN, UNREACHED, ClusterTest
+from harness import BIN, UNREACHED, ClusterTest, without_waiting
 
 USAGE, INVALID = 128, 3
 WIDTHS = (60, 80, 120)
@@ -102,7 +102,7 @@ class WidthsTest(ClusterTest):
                 break
             got += part
         os.close(master)
-        return child.wait(30), got.decode().replace("\r\n", "\n")
+        return child.wait(30), without_waiting(got.decode().replace("\r\n", "\n"))
 
     def test_what_is_printed_once(self):
         for typed, code, out, err in TYPED:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -234,11 +235,11 @@ TEST_P(FailureTest, AbortEndsReceiveAndTheReceiverOfTheAborted) {
 
 TEST_P(FailureTest, AbortBetweenCallsIsSeenByTheNext) {
   Ranks ranks(GetParam(), 2);
-  AllAreOut all_out(2);
+  std::latch all_out(2);  // who has left a barrier knows that all have come, not that all left
   ranks.Run("idle", [&](ProcessGroup& group) {
     InlineStream stream;
     EXPECT_EQ(group.Barrier(stream), OkStatus());
-    all_out.Wait();
+    all_out.arrive_and_wait();
     if (group.rank() == 0) {
       group.Abort("enough");
       EXPECT_EQ(group.Barrier(stream).code(), StatusCode::kAborted);
@@ -401,11 +402,11 @@ TEST_P(FailureTest, AbortInTheMiddleOfRunningCollectives) {
   // Buffers die as soon as their call returns: nothing may touch them afterwards.
   for (int trial = 0; trial < 10; ++trial) {
     Ranks ranks(GetParam(), 3);
-    AllAreOut all_out(3);
+    std::latch all_out(3);  // as above: an abort may end the barrier for those inside
     ranks.Run("race", [&](ProcessGroup& group) {
       InlineStream stream;
       EXPECT_EQ(group.Barrier(stream), OkStatus());
-      all_out.Wait();
+      all_out.arrive_and_wait();
       std::thread aborter;
       if (group.rank() == trial % 3) {
         aborter = std::thread([&group, trial] {

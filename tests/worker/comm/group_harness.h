@@ -3,11 +3,9 @@
 // worker/comm/shm.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kernels/core/device.h"
@@ -24,20 +22,6 @@ class InlineStream final : public kernels::Stream {
  public:
   void Wait(kernels::Event& event) override { event.Synchronize(); }
   void Synchronize() override {}
-};
-
-// Who has left a barrier knows that all have come, not that all have left it: one that breaks the
-// group right after it may end it for the others. A test that does so waits here until all are out.
-class AllAreOut {
- public:
-  explicit AllAreOut(int num_ranks) : inside_(num_ranks) {}
-  void Wait() {
-    --inside_;
-    while (inside_ > 0) std::this_thread::yield();
-  }
-
- private:
-  std::atomic<int> inside_;
 };
 
 // One factory per rank.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <future>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -11,7 +12,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/worker/comm/group_harness.h"
 #include "tests/worker/comm/nccl_harness.h"
 #include "worker/comm/memory_store.h"
 #include "worker/comm/nccl/nccl_factory.h"
@@ -289,11 +289,11 @@ TEST(NcclFailure, AGroupIsDestroyedWithACallUnderWay) {
 
 TEST(NcclFailure, AbortsInTheMiddleOfRunningCollectives) {
   for (int trial = 0; trial < 10; ++trial) {
-    AllAreOut all_out(2);
+    std::latch all_out(2);  // of the barrier, which an abort may end for those inside
     RunNccl("race", 2, {}, [&](NcclRank& rank) {
       std::vector<float> data(100003);
       EXPECT_EQ(rank.group.Barrier(rank.stream), OkStatus());
-      all_out.Wait();
+      all_out.arrive_and_wait();
       std::thread aborter([&] {
         std::this_thread::sleep_for(milliseconds(trial));
         rank.group.Abort("now");
