@@ -372,6 +372,11 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
   FakeState* const state_;
 };
 
+bool HandlesCtrlC() {
+  struct sigaction now {};
+  return ::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler != SIG_DFL;
+}
+
 }  // namespace
 
 FakeCoordinator::FakeCoordinator() {
@@ -431,9 +436,7 @@ v1::Job MakeJob(const std::string& name, v1::JobState state) {
 }
 
 void AwaitHandlerOfCtrlC() {
-  struct sigaction now {};
-  while (::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (!HandlesCtrlC()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 void PressCtrlC(int after_ms) {
@@ -446,10 +449,12 @@ void PressCtrlCAfter(const std::string& printed, int fd, int after_ms) {
   AwaitHandlerOfCtrlC();  // from then on what it prints goes to a file
   const std::string file = "/proc/self/fd/" + std::to_string(fd);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (base::ReadFile(file).value_or("").find(printed) == std::string::npos &&
+  // Where mtctl ends by itself, the file is no more its own.
+  while (HandlesCtrlC() && base::ReadFile(file).value_or("").find(printed) == std::string::npos &&
          std::chrono::steady_clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  PressCtrlC(after_ms);
+  std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
+  if (HandlesCtrlC()) ::kill(::getpid(), SIGINT);
 }
 
 }  // namespace mt::client

@@ -230,7 +230,7 @@ class AgentRestartTest(ServiceTest):
         self.submit(*STEPS, "--set", "resilience.on_agent_exit=continue")
         self.wait_step(5)
         self.stop_worker("node-a", signal.SIGKILL)
-        self.wait_for("the ranks' end", lambda: not self.rank_processes(), limit=120)
+        self.wait_for("the ranks' end", lambda: not self.rank_processes(), limit=240)
         self.start_worker("node-a", 2)
         self.wait_state("SUCCEEDED")
         self.assertEqual(self.losses(), expected)

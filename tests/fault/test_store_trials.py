@@ -111,7 +111,7 @@ class OlderStoreTrials(StoreTrials):
         trial.wait_trains("later")
         trial.ranks["later"] = trial.rank_pids("later")
         send(trial.ranks["later"], signal.SIGSTOP)
-        epoch = trial.job("held")["epoch"]
+        epoch = trial.wait_job("held")["epoch"]
         trial.stop_coordinator()
         return epoch
 
@@ -172,15 +172,17 @@ class OlderStoreTrials(StoreTrials):
             orphans = trial.wait_for("an answer", lambda: trial.json("get", "orphans"))["orphans"]
             if [(o["job_uid"], o["job_name"], len(o["nodes"]), o["ranks"], o["world_size"]) for o in orphans] != [(uid, "later", 1, 1, 1)]:
                 raise TrialError(f"orphans: {orphans}")
-            if trial.job("later"):
+            jobs = trial.wait_for("an answer", lambda: trial.json("get", "jobs"))["jobs"]
+            if "later" in [job["name"] for job in jobs]:
                 raise TrialError("a job is shown that the restored store does not know")
             trial.wait_for("the adoption", lambda: trial.mtctl("adopt", uid, check=False).returncode == 0)
             trial.uids["later"] = uid
             with trial.going_on("later"):
                 trial.wait_state("later", "RUNNING")
                 trial.wait_step_beyond("later")
-            if trial.json("get", "orphans").get("orphans"):
-                raise TrialError(f"orphans after their adoption: {trial.json('get', 'orphans')}")
+            left = trial.wait_for("an answer", lambda: trial.json("get", "orphans")).get("orphans")
+            if left:
+                raise TrialError(f"orphans after their adoption: {left}")
             missing = {"RestoreDeclared", "RestoreSettled"} - {e["type"] for e in trial.events()}
             if missing:
                 raise TrialError(f"no event {missing}")

@@ -272,7 +272,8 @@ Status RunStage(const Options& options, const Schedule& training, StageLinks* li
     links->Abort("this stage has failed");
     stream->Synchronize();  // whatever waited has been let go
     // Links are aborted one after the other: the peer of the first may have ended the next before.
-    if (leaver->told()) status = StatusOf(*links);
+    if (status.code() == absl::StatusCode::kUnavailable && leaver->told())
+      status = StatusOf(*links);
   }
   links->Close();
   leaver.reset();

@@ -74,17 +74,17 @@ class BackgroundSaveTest : public TrainTest {
       args->after_step = [at_step](int64_t step, const params::ParamStore&) { at_step(step); };
     };
   }
-  // Saves wait before they write until rank 0 has ended this step; the first of them is over before
-  // the next step begins, and not earlier.
+  // Saves wait before they write until rank 0 has ended the step before this one: they are written
+  // beside this step. The first of them ends behind it, before the next one begins.
   void HoldSavesUntil(int64_t step) {
     Watch(
         [this, step](int64_t now) {
-          if (now != step) return;
-          gate_.Add();
-          over_.Await(1);
+          if (now == step - 1 || now == step) gate_.Add();
+          if (now == step) over_.Await(1);
         },
         [this](int, std::string_view point) {
           if (point == "begin") gate_.Await(1);
+          if (point == "renamed") gate_.Await(2);
           return OkStatus();
         });
   }
