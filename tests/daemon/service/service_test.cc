@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -37,6 +39,17 @@ using std::chrono::seconds;
 
 void SetDeadline(grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + seconds(60));
+}
+
+// The first message of a worker's session: a node with one slot.
+v1::WorkerMessage Hello(int cores) {
+  v1::WorkerMessage hello;
+  hello.mutable_register_()->set_node("n1");
+  hello.mutable_register_()->set_worker_uid("u1");
+  hello.mutable_register_()->set_version(std::string(rpc::Version()));
+  hello.mutable_register_()->set_cores(cores);
+  hello.mutable_register_()->add_slots()->set_device(v1::CPU_SLOT);
+  return hello;
 }
 
 class ServiceTest : public ::testing::Test {
@@ -151,12 +164,7 @@ TEST_F(ServiceTest, AWaitEndsWithItsClient) {
   grpc::ClientContext session_context;
   SetDeadline(&session_context);
   const auto session = worker->Session(&session_context);
-  v1::WorkerMessage hello;
-  hello.mutable_register_()->set_node("n1");
-  hello.mutable_register_()->set_worker_uid("u1");
-  hello.mutable_register_()->set_cores(1);
-  hello.mutable_register_()->add_slots()->set_device(v1::CPU_SLOT);
-  ASSERT_TRUE(session->Write(hello));
+  ASSERT_TRUE(session->Write(Hello(1)));
   v1::CoordinatorMessage message;
   ASSERT_TRUE(session->Read(&message));
   const auto job = Submit("demo");
@@ -253,13 +261,7 @@ TEST_F(ServiceTest, AWorkersSession) {
   grpc::ClientContext context;
   SetDeadline(&context);
   const auto session = worker->Session(&context);
-  v1::WorkerMessage hello;
-  hello.mutable_register_()->set_node("n1");
-  hello.mutable_register_()->set_worker_uid("u1");
-  hello.mutable_register_()->set_version(std::string(rpc::Version()));
-  hello.mutable_register_()->set_cores(4);
-  hello.mutable_register_()->add_slots()->set_device(v1::CPU_SLOT);
-  ASSERT_TRUE(session->Write(hello));
+  ASSERT_TRUE(session->Write(Hello(4)));
   v1::CoordinatorMessage message;
   ASSERT_TRUE(session->Read(&message));
   ASSERT_TRUE(message.has_registered());
@@ -304,7 +306,8 @@ TEST_F(ServiceTest, AWorkersSession) {
 // mt-coordinator as a process of its own.
 class Program {
  public:
-  explicit Program(const std::string& folder) : port_file_(folder + "/port") {
+  explicit Program(const std::string& folder, const std::vector<const char*>& flags = {})
+      : port_file_(folder + "/port") {
     std::filesystem::remove(port_file_);
     const std::string state = folder + "/state";
     const std::string log = folder + "/log";
@@ -315,11 +318,13 @@ class Program {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    const char* argv[] = {MT_COORDINATOR, "--listen",    "127.0.0.1:0",      "--state",
-                          state.c_str(),  "--port-file", port_file_.c_str(), nullptr};
-    EXPECT_EQ(
-        posix_spawn(&pid_, MT_COORDINATOR, &actions, nullptr, const_cast<char**>(argv), environ),
-        0);
+    std::vector<const char*> argv = {MT_COORDINATOR, "--listen",    "127.0.0.1:0",     "--state",
+                                     state.c_str(),  "--port-file", port_file_.c_str()};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, MT_COORDINATOR, &actions, nullptr, const_cast<char**>(argv.data()),
+                          environ),
+              0);
     posix_spawn_file_actions_destroy(&actions);
   }
   ~Program() {
@@ -368,6 +373,22 @@ TEST_F(ServiceTest, TheProgramKeepsASubmittedJobOverKillNine) {
   const int stopped = program.End(SIGTERM);
   ASSERT_TRUE(WIFEXITED(stopped));
   EXPECT_EQ(WEXITSTATUS(stopped), 0);
+}
+
+// A worker's lease is the limit that the coordinator itself counts by.
+TEST_F(ServiceTest, TheProgramsLimitOfSilenceIsTheLeaseOfItsWorkers) {
+  Program program(folder_, {"--suspect-after", "4", "--lost-after", "8"});
+  Dial(program.WaitEndpoint());
+  const auto worker = v1::Worker::NewStub(channel_);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto session = worker->Session(&context);
+  ASSERT_TRUE(session->Write(Hello(1)));
+  v1::CoordinatorMessage message;
+  ASSERT_TRUE(session->Read(&message));
+  EXPECT_EQ(message.registered().lease_ms(), 8'000) << "30'000 is the default";
+  context.TryCancel();
+  session->Finish();
 }
 
 }  // namespace
