@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -96,16 +98,15 @@ std::vector<StreamTensor> StreamTensorsOf(const std::vector<HfTensor>& tensors,
 }
 
 // Writes the tensors to their files, in the order of both.
-Status WriteShards(const std::vector<ShardFile>& shards, const std::vector<HfTensor>& tensors,
-                   TensorWriter* writer, NewFiles* files) {
-  size_t next = 0;
+Status WriteShards(const std::vector<ShardFile>& shards, std::span<const HfTensor> tensors,
+                   const TensorArgs& args, NewFiles* files) {
   for (const ShardFile& shard : shards) {
     // transformers before 5 refuses files without it.
-    ASSIGN_OR_RETURN(TensorStream stream, TensorStream::Create(files->Add(shard.name),
-                                                               shard.tensors, {{"format", "pt"}}));
-    for (size_t i = 0; i < shard.tensors.size(); ++i)
-      RETURN_IF_ERROR(writer->Write(tensors[next++], &stream));
-    RETURN_IF_ERROR(stream.Finish());
+    ASSIGN_OR_RETURN(const std::unique_ptr<TensorFile> file,
+                     TensorFile::Create(files->Add(shard.name), shard.tensors, {{"format", "pt"}}));
+    RETURN_IF_ERROR(WriteTensors(args, tensors.first(shard.tensors.size()), file.get()));
+    RETURN_IF_ERROR(file->Finish());
+    tensors = tensors.subspan(shard.tensors.size());
   }
   return OkStatus();
 }
@@ -113,7 +114,7 @@ Status WriteShards(const std::vector<ShardFile>& shards, const std::vector<HfTen
 }  // namespace
 
 StatusOr<ExportResult> Export(const ExportArgs& args) {
-  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                    checkpoint::ReadWholeManifest(args.from.directory, args.from.id));
   ASSIGN_OR_RETURN(const JobSpec job, JobOfCheckpoint(manifest));
   const megatrain::v1::Model& model = job.model();
@@ -131,22 +132,23 @@ StatusOr<ExportResult> Export(const ExportArgs& args) {
     for (const StreamTensor& tensor : shard.tensors) result.bytes += tensor.bytes();
   RETURN_IF_ERROR(CheckFolder(args, result.bytes));
 
-  WeightFiles weights(args.from.folder, std::move(manifest));
   const std::map<std::string, Shape> parameters = ParametersOf(model);
   int64_t done = 0;
-  TensorWriter writer({.weights = &weights,
-                       .parameters = &parameters,
-                       .dtype = type,
-                       .one_plus = model.norm_one_plus(),
-                       .buffer_bytes = args.buffer_bytes,
-                       .progress = [&](int64_t bytes) {
-                         done += bytes;
-                         if (args.progress) args.progress(done, result.bytes);
-                       }});
+  const TensorArgs writing{.folder = args.from.folder,
+                           .manifest = &manifest,
+                           .parameters = &parameters,
+                           .dtype = type,
+                           .one_plus = model.norm_one_plus(),
+                           .buffer_bytes = args.buffer_bytes,
+                           .threads = args.threads,
+                           .progress = [&](int64_t bytes) {
+                             done += bytes;
+                             if (args.progress) args.progress(done, result.bytes);
+                           }};
   NewFiles files(args.to);
   // The first to get its name: every export has one of this name.
   RETURN_IF_ERROR(files.AddText(std::string(kConfigName), config));
-  RETURN_IF_ERROR(WriteShards(shards, tensors, &writer, &files));
+  RETURN_IF_ERROR(WriteShards(shards, tensors, writing, &files));
   if (shards.size() > 1) RETURN_IF_ERROR(files.AddText(std::string(kIndexName), IndexText(shards)));
   for (const auto& [name, text] : args.texts) RETURN_IF_ERROR(files.AddText(name, text));
   RETURN_IF_ERROR(files.AddText("generation_config.json", GenerationConfigText(args.eos)));

@@ -15,9 +15,10 @@
 
 namespace mt::hf {
 
-// What an export keeps in memory at once of weights, source and result each; besides, the
-// manifests.
+// What each thread of an export keeps in memory at once of weights, three times: source, result,
+// and what was transposed; besides, the manifests. Four threads are within 1 GiB.
 inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
+inline constexpr int kThreads = 4;
 
 struct ExportArgs {
   checkpoint::CheckpointPlace from;
@@ -28,6 +29,7 @@ struct ExportArgs {
   std::map<std::string, std::string> texts;  // more files, by name: the tokenizer's
   std::optional<int64_t> eos;                // the end-of-document token
   int64_t buffer_bytes = kBufferBytes;
+  int threads = kThreads;
   // After each piece; may be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };

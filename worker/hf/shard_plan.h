@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/hf/tensor_stream.h"
+#include "worker/hf/tensor_file.h"
 
 namespace mt::hf {
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,16 +17,14 @@
 #include "worker/hf/checkpoint_job.h"
 #include "worker/hf/element_types.h"
 #include "worker/hf/new_files.h"
-#include "worker/hf/tensor_stream.h"
+#include "worker/hf/tensor_file.h"
 #include "worker/hf/tensor_writer.h"
-#include "worker/hf/weight_files.h"
 #include "worker/llmc/tensors.h"
 
 namespace mt::llmc {
 namespace {
 
 namespace fs = std::filesystem;
-using hf::HfTensor;
 using megatrain::v1::JobSpec;
 
 constexpr std::string_view kSuffix = ".bin";
@@ -75,7 +74,7 @@ Status CheckPlace(const std::string& file, bool overwrite, int64_t bytes) {
 }  // namespace
 
 StatusOr<ExportResult> Export(const ExportArgs& args) {
-  ASSIGN_OR_RETURN(checkpoint::Manifest manifest,
+  ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                    checkpoint::ReadWholeManifest(args.from.directory, args.from.id));
   ASSIGN_OR_RETURN(const JobSpec job, hf::JobOfCheckpoint(manifest));
   const megatrain::v1::Model& model = job.model();
@@ -87,27 +86,27 @@ StatusOr<ExportResult> Export(const ExportArgs& args) {
   result.bytes = FileBytes(result.header);
   RETURN_IF_ERROR(CheckPlace(result.file, args.overwrite, result.bytes));
 
-  hf::WeightFiles weights(args.from.folder, std::move(manifest));
   const std::map<std::string, hf::Shape> parameters = hf::ParametersOf(model);
   int64_t done = kHeaderBytes;
-  hf::TensorWriter writer({.weights = &weights,
-                           .parameters = &parameters,
-                           .dtype = std::string(TypeOf(version)),
-                           .one_plus = model.norm_one_plus(),
-                           .buffer_bytes = args.buffer_bytes,
-                           .progress = [&](int64_t bytes) {
-                             done += bytes;
-                             if (args.progress) args.progress(done, result.bytes);
-                           }});
+  const hf::TensorArgs writing{.folder = args.from.folder,
+                               .manifest = &manifest,
+                               .parameters = &parameters,
+                               .dtype = std::string(TypeOf(version)),
+                               .one_plus = model.norm_one_plus(),
+                               .buffer_bytes = args.buffer_bytes,
+                               .threads = args.threads,
+                               .progress = [&](int64_t bytes) {
+                                 done += bytes;
+                                 if (args.progress) args.progress(done, result.bytes);
+                               }};
   const fs::path file = result.file;
   hf::NewFiles files(FolderOf(result.file));
   ASSIGN_OR_RETURN(
-      hf::TensorStream stream,
-      hf::TensorStream::CreateWith(files.Add(file.filename().string()), HeaderText(result.header),
-                                   result.bytes - kHeaderBytes));
-  for (const HfTensor& tensor : TensorsOf(model, result.header))
-    RETURN_IF_ERROR(writer.Write(tensor, &stream));
-  RETURN_IF_ERROR(stream.Finish());
+      const std::unique_ptr<hf::TensorFile> out,
+      hf::TensorFile::CreateWith(files.Add(file.filename().string()), HeaderText(result.header),
+                                 result.bytes - kHeaderBytes));
+  RETURN_IF_ERROR(hf::WriteTensors(writing, TensorsOf(model, result.header), out.get()));
+  RETURN_IF_ERROR(out->Finish());
   RETURN_IF_ERROR(files.Commit([&](const std::string&) { return !args.overwrite; }));
   return result;
 }

@@ -11,9 +11,10 @@
 
 namespace mt::llmc {
 
-// What an export keeps in memory at once of weights, source and result each; besides, the
-// manifests.
+// What each thread of an export keeps in memory at once of weights, source and result each;
+// besides, the manifests.
 inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
+inline constexpr int kThreads = 4;
 
 struct ExportArgs {
   checkpoint::CheckpointPlace from;
@@ -25,6 +26,7 @@ struct ExportArgs {
   std::string dtype;
   bool overwrite = false;  // replace a file that is there
   int64_t buffer_bytes = kBufferBytes;
+  int threads = kThreads;
   // After each piece; may be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };

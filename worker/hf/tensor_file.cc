@@ -1,11 +1,12 @@
 // Data go to the disk while more come: written back in windows, so that the last sync waits for
 // little.
-#include "worker/hf/tensor_stream.h"
+#include "worker/hf/tensor_file.h"
 
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,14 +17,15 @@
 namespace mt::hf {
 namespace {
 
-Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
+Status WriteAll(int fd, int64_t at, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), at);
     if (n < 0) {
       if (errno == EINTR) continue;
       return base::ErrnoError(errno, "write " + path);
     }
     bytes = bytes.subspan(static_cast<size_t>(n));
+    at += n;
   }
   return OkStatus();
 }
@@ -55,38 +57,40 @@ std::string HeaderOf(const std::vector<StreamTensor>& tensors,
 
 int64_t StreamTensor::bytes() const { return checkpoint::TensorBytes(dtype, shape); }
 
-StatusOr<TensorStream> TensorStream::Create(const std::string& path,
-                                            const std::vector<StreamTensor>& tensors,
-                                            const std::map<std::string, std::string>& metadata) {
+TensorFile::TensorFile(std::string path, base::Fd fd, int64_t begin, int64_t bytes)
+    : path_(std::move(path)), fd_(std::move(fd)), begin_(begin), bytes_(bytes), left_(bytes) {}
+
+StatusOr<std::unique_ptr<TensorFile>> TensorFile::Create(
+    const std::string& path, const std::vector<StreamTensor>& tensors,
+    const std::map<std::string, std::string>& metadata) {
   int64_t bytes = 0;
   for (const StreamTensor& tensor : tensors) bytes += tensor.bytes();
   return CreateWith(path, HeaderOf(tensors, metadata), bytes);
 }
 
-StatusOr<TensorStream> TensorStream::CreateWith(const std::string& path, std::string_view header,
-                                                int64_t bytes) {
-  TensorStream stream;
-  stream.path_ = path;
-  stream.fd_ = base::Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!stream.fd_) return base::ErrnoError(errno, "create " + path);
-  RETURN_IF_ERROR(WriteAll(stream.fd_.get(), std::as_bytes(std::span(header)), path));
-  stream.at_ = std::ssize(header);
-  stream.left_ = bytes;
-  return stream;
+StatusOr<std::unique_ptr<TensorFile>> TensorFile::CreateWith(const std::string& path,
+                                                             std::string_view header,
+                                                             int64_t bytes) {
+  base::Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd) return base::ErrnoError(errno, "create " + path);
+  RETURN_IF_ERROR(WriteAll(fd.get(), 0, std::as_bytes(std::span(header)), path));
+  return std::unique_ptr<TensorFile>(
+      new TensorFile(path, std::move(fd), std::ssize(header), bytes));
 }
 
-Status TensorStream::Append(std::span<const std::byte> bytes) {
-  CHECK_LE(std::ssize(bytes), left_) << path_;
-  RETURN_IF_ERROR(WriteAll(fd_.get(), bytes, path_));
+Status TensorFile::WriteAt(int64_t offset, std::span<const std::byte> bytes) {
+  CHECK_GE(offset, 0) << path_;
+  CHECK_LE(offset + std::ssize(bytes), bytes_) << path_;
+  const int64_t at = begin_ + offset;
+  RETURN_IF_ERROR(WriteAll(fd_.get(), at, bytes, path_));
   // Only asks: what fails shows in Finish.
-  (void)::sync_file_range(fd_.get(), at_, std::ssize(bytes), SYNC_FILE_RANGE_WRITE);
-  at_ += std::ssize(bytes);
+  (void)::sync_file_range(fd_.get(), at, std::ssize(bytes), SYNC_FILE_RANGE_WRITE);
   left_ -= std::ssize(bytes);
   return OkStatus();
 }
 
-Status TensorStream::Finish() {
-  CHECK_EQ(left_, 0) << path_;
+Status TensorFile::Finish() {
+  CHECK_EQ(left_.load(), 0) << path_;
   if (::fsync(fd_.get()) != 0) return base::ErrnoError(errno, "fsync " + path_);
   return OkStatus();
 }
