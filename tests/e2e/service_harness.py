@@ -178,6 +178,15 @@ class ServiceTest(ClusterTest):
         self.submit("--follow", "--set", f"name={name}", *flags, timeout=300)
         return self.losses(name)
 
+    def assert_as_undisturbed(self, *flags):
+        """Ends the job; the same one, left alone, has printed the same as far as this one came, bit for bit."""
+        self.mtctl("kill", "tiny", "--yes", "--wait")
+        printed = self.losses()
+        self.submit("--set", "name=alone", *flags)
+        self.wait_step(len(printed), "alone", limit=240)
+        self.mtctl("kill", "alone", "--yes", "--wait")
+        self.assertEqual(self.losses("alone")[:len(printed)], printed)
+
     def rank_processes(self):
         return sorted(p for p in alive_with(str(self.dir)) if "mt-rank" in self.command(p))
 

@@ -105,7 +105,7 @@ class ProfileTest(ClusterTest):
         self.up()
         self.submit(*LAYOUT, "--set", "training.train_iters=60", "--set", "checkpoint.directory=none")
         # Its end may come before anybody has seen it run.
-        self.wait_for("a job that runs, or has ended", lambda: self.state() in ("RUNNING", "SUCCEEDED"))
+        self.wait_for("a job that runs, or has ended", lambda: self.job()["state"] in ("RUNNING", "SUCCEEDED"))
         file = self.dir / "trace.json"
         done = self.mtctl("profile", "tiny", "--steps", "20", "-o", str(file), check=False)
         self.mtctl("wait", "tiny", "--timeout", "60")
