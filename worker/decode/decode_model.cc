@@ -1,5 +1,4 @@
-// The same ops in the same order as worker/model's forward; only attention is another, and products
-// of few rows.
+// Memory, rows and logits; the layers are decode_forward.cc's.
 #include "worker/decode/decode_model.h"
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 namespace mt::decode {
 
 using kernels::DType;
-using kernels::Partials;
 using kernels::Tensor;
 
 namespace {
@@ -28,6 +26,12 @@ Tensor FirstRows(const Tensor& all, int64_t count) {
   Tensor out = all;
   out.shape = all.shape.rank() == 1 ? kernels::Shape{count} : kernels::Shape{count, all.shape[1]};
   return out;
+}
+
+// The rank's chunks, or one of the whole network.
+std::vector<layout::ModelChunk> ChunksOf(const DecodeModel::Args& args) {
+  if (!args.part.chunks.empty()) return args.part.chunks;
+  return {{.num_layers = args.config.layers, .has_embedding = true, .has_head = true}};
 }
 
 }  // namespace
@@ -43,20 +47,27 @@ StatusOr<std::unique_ptr<DecodeModel>> DecodeModel::Make(const Args& args) {
 }
 
 DecodeModel::DecodeModel(const Args& args)
-    : args_(args),
-      weights_(args.config),
-      tables_(args.config),
-      layers_(static_cast<size_t>(args.config.layers)) {
+    : args_(args), exchange_(args.part), tables_(args.config) {
   CHECK_GT(args.sequences, 0);
   CHECK_GT(args.logit_rows, 0);
   CHECK(args.max_rows > 0 && args.max_rows % kMaxRows == 0);
+  CHECK_EQ(exchange_.tensor_ranks(), args.config.shard.size);
+  CHECK(args.trained != nullptr || exchange_.alone()) << "own weights are of the whole network";
+  if (args.trained == nullptr) own_weights_.emplace(args.config);
+  for (const layout::ModelChunk& place : ChunksOf(args))
+    chunks_.push_back({place, std::vector<Layer>(static_cast<size_t>(place.num_layers))});
+}
+
+const DecodeWeights& DecodeModel::weights() const {
+  CHECK(own_weights_.has_value()) << "the weights are those of training";
+  return *own_weights_;
 }
 
 Status DecodeModel::Plan(memory::MemoryPlan* plan) {
   const model::GptConfig& c = args_.config;
   if (!on_host() && c.dtype == DType::kF64)
     return base::FailedPrecondition("fp64 is decoded on a CPU, not on a GPU");
-  weights_.Plan(plan);
+  if (own_weights_) own_weights_->Plan(plan);
   tables_.Plan(plan);
   auto arena = memory::StackArena::Measuring();
   buffers_ = Take(&arena);
@@ -69,19 +80,31 @@ Status DecodeModel::Plan(memory::MemoryPlan* plan) {
   } catch (const kernels::DeviceError& error) {
     return base::FailedPrecondition("{}", error.what());
   }
-  const int64_t logits =
-      on_host() ? 0 : args_.logit_rows * c.vocab * SizeOf(kernels::AccumulatorOf(c.dtype));
-  pinned_block_ = plan->Reserve(memory::Kind::kPinned, RowNumberBytes() + logits);
+  auto pinned = memory::StackArena::Measuring();
+  TakePinned(&pinned);
+  pinned_block_ = plan->Reserve(memory::Kind::kPinned, pinned.peak_bytes());
   return OkStatus();
 }
 
-// Tokens, sequences and positions.
-int64_t DecodeModel::RowNumberBytes() const { return 3 * args_.max_rows * SizeOf(DType::kI32); }
+void DecodeModel::TakePinned(memory::StackArena* arena) {
+  const model::GptConfig& c = args_.config;
+  const DType accumulator = kernels::AccumulatorOf(c.dtype);
+  host_rows_ = arena->Take(DType::kI32, {3, args_.max_rows});
+  if (!on_host()) {
+    host_logits_ =
+        arena->Take(accumulator, {exchange_.tensor_ranks() * args_.logit_rows, c.local_vocab()});
+  }
+  if (!exchange_.alone()) joined_ = arena->Take(accumulator, {args_.logit_rows, c.vocab});
+}
 
 int64_t DecodeModel::WorkspaceBytes() const {
   const model::GptConfig& c = args_.config;
-  int64_t bytes =
-      args_.backend->attention().DecodeWorkspaceBytes(AttentionArgs(layers_[0], buffers_));
+  int64_t bytes = 0;
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.layers.empty()) continue;
+    bytes = args_.backend->attention().DecodeWorkspaceBytes(
+        AttentionArgs(chunk.layers.front(), buffers_));
+  }
   // Few rows need no plan.
   const auto plan = [&](const Tensor& x, const Tensor& y, bool bias) {
     const int64_t outputs = y.shape[1], inputs = x.shape[1];
@@ -99,55 +122,56 @@ int64_t DecodeModel::WorkspaceBytes() const {
     plan(b.y, b.pre, c.bias);
     plan(b.act, b.partial, false);
   }
-  if (args_.logit_rows > kernels::kMaxFewRows) plan(buffers_.head_rows, buffers_.logits, false);
+  if (has_head() && args_.logit_rows > kernels::kMaxFewRows)
+    plan(buffers_.head_rows, buffers_.logits, false);
   if (args_.max_rows > kMaxRows && !on_host())
     bytes = std::max(bytes, args_.backend->attention().Plan(PromptArgs(buffers_)));
   return bytes;
 }
 
 void DecodeModel::Bind() {
-  weights_.Bind(*memory_);
+  if (own_weights_) own_weights_->Bind(*memory_);
   tables_.Bind(*memory_, args_.backend->device(), *args_.stream);
   memory::StackArena arena(memory_->Data(buffers_block_), buffers_block_.bytes);
   buffers_ = Take(&arena);
   memory::StackArena caches(memory_->Data(caches_block_), caches_block_.bytes);
   TakeCaches(&caches);
   workspace_ = {memory_->Data(workspace_block_), workspace_block_.bytes};
-  char* const pinned = static_cast<char*>(memory_->Data(pinned_block_));
-  host_rows_ = {pinned, DType::kI32, {3, args_.max_rows}};
-  if (!on_host()) {
-    host_logits_ = {pinned + RowNumberBytes(),
-                    kernels::AccumulatorOf(args_.config.dtype),
-                    {args_.logit_rows, args_.config.vocab}};
-  }
+  memory::StackArena pinned(memory_->Data(pinned_block_), pinned_block_.bytes);
+  TakePinned(&pinned);
   put_ = args_.backend->device().CreateEvent();
   // One copy brings all three.
   CHECK(static_cast<char*>(buffers_.positions.data) ==
         static_cast<char*>(buffers_.tokens.data) + 2 * args_.max_rows * SizeOf(DType::kI32));
-  word_ = weights_.Weight("embedding.word.weight");
-  position_ = weights_.Weight("embedding.position.weight");
-  final_gain_ = weights_.Weight("final_norm.weight");
-  final_shift_ = weights_.Weight("final_norm.bias");
-  head_ = args_.config.tie_embeddings ? word_ : weights_.Weight("head.weight");
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const std::string name = fmt::format("layers.{}.", i);
-    const char* const up = kernels::IsGated(args_.config.activation) ? "ffn.gate" : "ffn.up";
-    Layer& layer = layers_[i];
-    layer.gain1 = weights_.Weight(name + "norm1.weight");
-    layer.shift1 = weights_.Weight(name + "norm1.bias");
-    layer.qkv = weights_.Joined(name + "attention.q.weight");
-    layer.qkv_bias = weights_.Joined(name + "attention.q.bias");
-    layer.q_gain = weights_.Weight(name + "attention.q_norm.weight");
-    layer.k_gain = weights_.Weight(name + "attention.k_norm.weight");
-    layer.out = weights_.Weight(name + "attention.out.weight");
-    layer.out_bias = weights_.Weight(name + "attention.out.bias");
-    layer.gain2 = weights_.Weight(name + "norm2.weight");
-    layer.shift2 = weights_.Weight(name + "norm2.bias");
-    layer.up = weights_.Joined(name + up + ".weight");
-    layer.up_bias = weights_.Joined(name + up + ".bias");
-    layer.down = weights_.Weight(name + "ffn.down.weight");
-    layer.down_bias = weights_.Weight(name + "ffn.down.bias");
+  const WeightSource& weights = own_weights_ ? *own_weights_ : *args_.trained;
+  word_ = weights.Weight("embedding.word.weight");
+  position_ = weights.Weight("embedding.position.weight");
+  final_gain_ = weights.Weight("final_norm.weight");
+  final_shift_ = weights.Weight("final_norm.bias");
+  head_ = args_.config.tie_embeddings ? word_ : weights.Weight("head.weight");
+  for (Chunk& chunk : chunks_) {
+    int64_t number = chunk.place.first_layer;
+    for (Layer& layer : chunk.layers) BindLayer(weights, number++, &layer);
   }
+}
+
+void DecodeModel::BindLayer(const WeightSource& weights, int64_t number, Layer* layer) const {
+  const std::string name = fmt::format("layers.{}.", number);
+  const char* const up = kernels::IsGated(args_.config.activation) ? "ffn.gate" : "ffn.up";
+  layer->gain1 = weights.Weight(name + "norm1.weight");
+  layer->shift1 = weights.Weight(name + "norm1.bias");
+  layer->qkv = weights.Joined(name + "attention.q.weight");
+  layer->qkv_bias = weights.Joined(name + "attention.q.bias");
+  layer->q_gain = weights.Weight(name + "attention.q_norm.weight");
+  layer->k_gain = weights.Weight(name + "attention.k_norm.weight");
+  layer->out = weights.Weight(name + "attention.out.weight");
+  layer->out_bias = weights.Weight(name + "attention.out.bias");
+  layer->gain2 = weights.Weight(name + "norm2.weight");
+  layer->shift2 = weights.Weight(name + "norm2.bias");
+  layer->up = weights.Joined(name + up + ".weight");
+  layer->up_bias = weights.Joined(name + up + ".bias");
+  layer->down = weights.Weight(name + "ffn.down.weight");
+  layer->down_bias = weights.Weight(name + "ffn.down.bias");
 }
 
 DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
@@ -161,30 +185,37 @@ DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
   for (Tensor* const hidden : {&b.residual, &b.y, &b.partial}) *hidden = rows(c.hidden);
   b.rstd = arena->Take(accumulator, {most});
   if (c.norm == kernels::NormKind::kLayerNorm) b.mean = arena->Take(accumulator, {most});
-  b.qkv = rows((c.heads + 2 * c.kv_heads) * c.head_dim);
-  b.o = rows(c.heads * c.head_dim);
-  if (most > kMaxRows) b.lse = arena->Take(accumulator, {c.heads, most});
+  b.qkv = rows(c.query_width() + 2 * c.key_width());
+  b.o = rows(c.query_width());
+  if (most > kMaxRows) b.lse = arena->Take(accumulator, {c.local_heads(), most});
   if (c.qk_norm) {
-    b.qk_input = rows((c.heads + c.kv_heads) * c.head_dim);
-    b.qk_rstd = arena->Take(accumulator, {most, c.heads + c.kv_heads});
+    b.qk_input = rows(c.query_width() + c.key_width());
+    b.qk_rstd = arena->Take(accumulator, {most, c.local_heads() + c.local_kv_heads()});
   }
-  b.pre = rows(kernels::PreColumns(c.activation, c.ffn));
-  b.act = rows(c.ffn);
+  b.pre = rows(kernels::PreColumns(c.activation, c.local_ffn()));
+  b.act = rows(c.local_ffn());
   if (c.parallel_residual) {
     b.second = rows(c.hidden);
     b.bias_sum = arena->Take(c.dtype, {c.hidden});
   }
-  b.head_rows = arena->Take(c.dtype, {args_.logit_rows, c.hidden});
-  b.logits = arena->Take(c.dtype, {args_.logit_rows, c.vocab});
-  if (SizeOf(c.dtype) == 2) b.wide_logits = arena->Take(DType::kF32, {args_.logit_rows, c.vocab});
+  const kernels::Shape logits = {args_.logit_rows, c.local_vocab()};
+  if (has_head()) {
+    b.head_rows = arena->Take(c.dtype, {args_.logit_rows, c.hidden});
+    b.logits = arena->Take(c.dtype, logits);
+    if (SizeOf(c.dtype) == 2) b.wide_logits = arena->Take(DType::kF32, logits);
+  }
+  if (!exchange_.alone())
+    b.all_logits = arena->Take(accumulator, {exchange_.tensor_ranks() * logits[0], logits[1]});
   return b;
 }
 
 void DecodeModel::TakeCaches(memory::StackArena* arena) {
   const model::GptConfig& c = args_.config;
-  for (Layer& layer : layers_) {
-    for (Tensor* const cache : {&layer.k_cache, &layer.v_cache})
-      *cache = arena->Take(c.dtype, {args_.sequences, c.kv_heads, c.seq, c.head_dim});
+  const kernels::Shape shape = {args_.sequences, c.local_kv_heads(), c.seq, c.stored_head()};
+  for (Chunk& chunk : chunks_) {
+    for (Layer& layer : chunk.layers)
+      for (Tensor* const cache : {&layer.k_cache, &layer.v_cache})
+        *cache = arena->Take(c.dtype, shape);
   }
 }
 
@@ -231,51 +262,48 @@ void DecodeModel::Forward(std::span<const Row> rows) {
   Compute(PaddedRows(count));
 }
 
-void DecodeModel::Compute(int64_t count) {
-  const Buffers b = First(count);
-  args_.backend->embedding().Gather(*args_.stream,
-                                    {.tokens = b.tokens, .table = word_, .out = b.partial});
-  Open open{.partials = Partials(b.partial), .positions = position_, .first = true};
-  for (const Layer& layer : layers_) {
-    Norm(b, open, layer.gain1, layer.shift1);
-    Attend(layer, b, b.partial);
-    if (args_.config.parallel_residual) {
-      FeedForward(layer, b, b.second);
-      open = {
-          .partials = Partials(b.partial), .bias = layer.down_bias, .other_bias = layer.out_bias};
-      open.partials.tensor[1] = b.second;
-      open.partials.count = 2;
-      continue;
-    }
-    Norm(b, {.partials = Partials(b.partial), .bias = layer.out_bias}, layer.gain2, layer.shift2);
-    FeedForward(layer, b, b.partial);
-    open = {.partials = Partials(b.partial), .bias = layer.down_bias};
-  }
-  Norm(b, open, final_gain_, final_shift_);
-}
-
 void DecodeModel::Head(const Tensor& x, int64_t count) {
-  Product(x, head_, {}, buffers_.logits.Rows(0, x.shape[0]));
-  Tensor logits = buffers_.logits.Rows(0, count);
-  if (buffers_.wide_logits) {
-    const Tensor wide = buffers_.wide_logits.Rows(0, count);
-    args_.backend->vector().Cast(*args_.stream, wide, logits);
-    logits = wide;
+  Tensor logits;
+  if (has_head()) {
+    Product(x, head_, {}, buffers_.logits.Rows(0, x.shape[0]));
+    logits = buffers_.logits.Rows(0, count);
+    if (buffers_.wide_logits) {
+      const Tensor wide = buffers_.wide_logits.Rows(0, count);
+      args_.backend->vector().Cast(*args_.stream, wide, logits);
+      logits = wide;
+    }
+  }
+  if (!exchange_.alone()) {
+    const Tensor all = buffers_.all_logits.Rows(0, exchange_.tensor_ranks() * count);
+    exchange_.ShareLogits(*args_.stream, args_.backend->device(), logits, all);
+    logits = all;
   }
   if (on_host()) return;
   args_.backend->device().Copy(*args_.stream, host_logits_.data, logits.data, logits.Bytes());
 }
 
 Tensor DecodeModel::HostLogits(int64_t count) {
-  if (on_host())
-    return (buffers_.wide_logits ? buffers_.wide_logits : buffers_.logits).Rows(0, count);
-  args_.stream->Synchronize();
-  return host_logits_.Rows(0, count);
+  Tensor logits = host_logits_;
+  if (!on_host()) {
+    args_.stream->Synchronize();
+  } else if (!exchange_.alone()) {
+    logits = buffers_.all_logits;
+  } else {
+    logits = buffers_.wide_logits ? buffers_.wide_logits : buffers_.logits;
+  }
+  if (exchange_.alone()) return logits.Rows(0, count);
+  const Tensor rows = joined_.Rows(0, count);
+  JoinLogits(logits.Rows(0, exchange_.tensor_ranks() * count), rows);
+  return rows;
 }
 
 Tensor DecodeModel::Logits(std::span<const int> rows) {
   const auto count = static_cast<int64_t>(rows.size());
   CHECK(count > 0 && count <= args_.logit_rows) << count << " rows";
+  if (!has_head()) {
+    Head({}, count);
+    return HostLogits(count);
+  }
   bool follow = true;  // each other
   for (int64_t i = 0; i < count; ++i) {
     const int row = rows[static_cast<size_t>(i)];
@@ -315,7 +343,8 @@ Tensor DecodeModel::Step(std::span<const Row> rows) {
   };
   Recorded& step = steps_[static_cast<size_t>(count)];
   // The first one loads kernels, which a recording must not.
-  if (++step.runs > 1 && !step.recording && !step.refused && !on_host()) {
+  const bool may_record = !on_host() && exchange_.alone();
+  if (++step.runs > 1 && !step.recording && !step.refused && may_record) {
     std::string why_not;
     step.recording = args_.backend->device().Record(*args_.stream, enqueue, &why_not);
     step.refused = step.recording == nullptr;
@@ -332,53 +361,33 @@ void DecodeModel::CopySequence(int64_t from, int64_t to, int64_t positions) {
   const model::GptConfig& c = args_.config;
   CHECK(from >= 0 && from < args_.sequences && to >= 0 && to < args_.sequences);
   CHECK(positions >= 0 && positions <= c.seq);
-  const int64_t head = c.seq * c.head_dim * SizeOf(c.dtype);
+  const int64_t heads = c.local_kv_heads(), token = c.stored_head() * SizeOf(c.dtype);
+  const int64_t head = c.seq * token;
   // Of a device one copy of all heads is faster than one of each.
-  const int64_t copies = on_host() ? c.kv_heads : 1;
-  const int64_t bytes = on_host() ? positions * c.head_dim * SizeOf(c.dtype) : c.kv_heads * head;
-  for (const Layer& layer : layers_) {
-    for (const Tensor& cache : {layer.k_cache, layer.v_cache}) {
-      char* const data = static_cast<char*>(cache.data);
-      for (int64_t g = 0; g < copies; ++g) {
-        args_.backend->device().Copy(*args_.stream, data + (to * c.kv_heads + g) * head,
-                                     data + (from * c.kv_heads + g) * head, bytes);
-      }
+  const int64_t copies = on_host() ? heads : 1;
+  const int64_t bytes = on_host() ? positions * token : heads * head;
+  const auto copy = [&](const Tensor& cache) {
+    char* const data = static_cast<char*>(cache.data);
+    for (int64_t g = 0; g < copies; ++g) {
+      args_.backend->device().Copy(*args_.stream, data + (to * heads + g) * head,
+                                   data + (from * heads + g) * head, bytes);
+    }
+  };
+  for (const Chunk& chunk : chunks_) {
+    for (const Layer& layer : chunk.layers) {
+      copy(layer.k_cache);
+      copy(layer.v_cache);
     }
   }
-}
-
-void DecodeModel::Norm(const Buffers& rows, const Open& open, const Tensor& gain,
-                       const Tensor& shift) const {
-  Tensor bias = open.bias;
-  if (open.other_bias) {
-    args_.backend->device().Copy(*args_.stream, rows.bias_sum.data, bias.data, bias.Bytes());
-    args_.backend->vector().AddTo(*args_.stream, rows.bias_sum, open.other_bias);
-    bias = rows.bias_sum;
-  }
-  args_.backend->add_norm().AddNorm(*args_.stream,
-                                    {.residual = open.first ? Tensor{} : rows.residual,
-                                     .partials = open.partials,
-                                     .bias = bias,
-                                     .position_table = open.positions,
-                                     .positions = rows.positions,
-                                     .kind = args_.config.norm,
-                                     .eps = args_.config.norm_eps,
-                                     .one_plus = args_.config.norm_one_plus,
-                                     .gain = gain,
-                                     .shift = shift,
-                                     .residual_out = rows.residual,
-                                     .y = rows.y,
-                                     .mean = rows.mean,
-                                     .rstd = rows.rstd});
 }
 
 kernels::AttentionDecodeArgs DecodeModel::AttentionArgs(const Layer& layer,
                                                         const Buffers& rows) const {
   const model::GptConfig& c = args_.config;
   return {.dtype = c.dtype,
-          .a = c.heads,
-          .g = c.kv_heads,
-          .d = c.head_dim,
+          .a = c.local_heads(),
+          .g = c.local_kv_heads(),
+          .d = c.stored_head(),
           .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim)),
           .window = c.window,
           .slopes = tables_.slopes(),
@@ -407,74 +416,26 @@ kernels::AttentionForwardArgs DecodeModel::PromptArgs(const Buffers& rows) const
   const int64_t width = rows.qkv.shape[1], s = rows.qkv.shape[0];
   const auto heads = [&](const Tensor& all, int64_t first, int64_t row) {
     return kernels::HeadView{
-        .data = static_cast<char*>(all.data) + first * c.head_dim * SizeOf(c.dtype),
+        .data = static_cast<char*>(all.data) + first * c.stored_head() * SizeOf(c.dtype),
         .s_stride = row,
         .b_stride = row,
-        .head_stride = c.head_dim};
+        .head_stride = c.stored_head()};
   };
   return {.shape = {.dtype = c.dtype,
                     .s = s,
                     .b = 1,
-                    .a = c.heads,
-                    .g = c.kv_heads,
-                    .d = c.head_dim,
+                    .a = c.local_heads(),
+                    .g = c.local_kv_heads(),
+                    .d = c.stored_head(),
                     .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim)),
                     .window = c.window < s ? c.window : 0,
                     .slopes = tables_.slopes()},
           .q = heads(rows.qkv, 0, width),
-          .k = heads(rows.qkv, c.heads, width),
-          .v = heads(rows.qkv, c.heads + c.kv_heads, width),
+          .k = heads(rows.qkv, c.local_heads(), width),
+          .v = heads(rows.qkv, c.local_heads() + c.local_kv_heads(), width),
           .o = heads(rows.o, 0, rows.o.shape[1]),
-          .lse = {buffers_.lse.data, buffers_.lse.dtype, {1, c.heads, s}},
+          .lse = {buffers_.lse.data, buffers_.lse.dtype, {1, c.local_heads(), s}},
           .workspace = workspace_};
-}
-
-void DecodeModel::Attend(const Layer& layer, const Buffers& rows, const Tensor& partial) const {
-  const model::GptConfig& c = args_.config;
-  Product(rows.y, layer.qkv, layer.qkv_bias, rows.qkv);
-  if (c.qk_norm || tables_.rope()) {
-    args_.backend->rope().Rotate(*args_.stream, {.shape = {.a = c.heads,
-                                                           .g = c.kv_heads,
-                                                           .d = c.head_dim,
-                                                           .table = tables_.rope(),
-                                                           .positions = rows.positions,
-                                                           .q_gain = layer.q_gain,
-                                                           .k_gain = layer.k_gain,
-                                                           .one_plus = c.norm_one_plus},
-                                                 .qkv = rows.qkv,
-                                                 .eps = c.norm_eps,
-                                                 .input = rows.qk_input,
-                                                 .rstd = rows.qk_rstd});
-  }
-  const kernels::AttentionOps& attention = args_.backend->attention();
-  if (long_prompt_) {
-    // Those that repeat the last one are computed as if they followed it: theirs are others.
-    attention.StoreKeys(*args_.stream, AttentionArgs(layer, First(rows_)));
-    attention.Forward(*args_.stream, PromptArgs(rows));
-  } else {
-    attention.Decode(*args_.stream, AttentionArgs(layer, rows));
-  }
-  Product(rows.o, layer.out, {}, partial);
-}
-
-void DecodeModel::FeedForward(const Layer& layer, const Buffers& rows,
-                              const Tensor& partial) const {
-  Product(rows.y, layer.up, layer.up_bias, rows.pre);
-  args_.backend->act().Act(*args_.stream,
-                           {.kind = args_.config.activation, .pre = rows.pre, .y = rows.act});
-  Product(rows.act, layer.down, {}, partial);
-}
-
-void DecodeModel::Product(const Tensor& x, const Tensor& w, const Tensor& bias,
-                          const Tensor& y) const {
-  const kernels::LinearForwardArgs args = {
-      .x = x, .w = w, .bias = bias, .y = y, .workspace = workspace_};
-  const kernels::LinearOps& linear = args_.backend->linear();
-  if (x.shape[0] <= kernels::kMaxFewRows) {
-    linear.ForwardFewRows(*args_.stream, args);
-  } else {
-    linear.Forward(*args_.stream, args);
-  }
 }
 
 }  // namespace mt::decode

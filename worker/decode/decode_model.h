@@ -8,12 +8,15 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "common/base/status.h"
 #include "kernels/ops/backend.h"
 #include "worker/decode/decode_weights.h"
+#include "worker/decode/network_part.h"
+#include "worker/decode/weight_source.h"
 #include "worker/memory/memory.h"
 #include "worker/memory/stack_arena.h"
 #include "worker/model/gpt_config.h"
@@ -35,16 +38,20 @@ class DecodeModel {
   static constexpr int64_t kMaxRows = 128;
 
   struct Args {
-    model::GptConfig config;                    // as DecodeConfig gives it; its seq is n
+    // As DecodeConfig gives it, or with trained weights TrainedDecodeConfig; its seq is n.
+    model::GptConfig config;
     int64_t sequences = 1;                      // c
     int64_t max_rows = kMaxRows;                // of one call; a multiple of kMaxRows
     int64_t logit_rows = kernels::kMaxFewRows;  // of one call of Logits, at most
     int64_t memory_limit_bytes = 0;
     kernels::Backend* backend = nullptr;  // this and the stream outlive the model
     kernels::Stream* stream = nullptr;
+    // Outlives the model, and is bound when that is made; nullptr: weights of its own.
+    const WeightSource* trained = nullptr;
+    NetworkPart part;  // with trained weights
   };
-  // Allocates everything; weights are zero. kResourceExhausted: it does not fit the limit, by kind.
-  // kFailedPrecondition: the backend does not decode a model of this kind, or in this type.
+  // Allocates everything; own weights are zero. kResourceExhausted: it does not fit the limit, by
+  // kind. kFailedPrecondition: the backend does not decode a model of this kind, or in this type.
   static StatusOr<std::unique_ptr<DecodeModel>> Make(const Args& args);
   DecodeModel(const DecodeModel&) = delete;
   DecodeModel& operator=(const DecodeModel&) = delete;
@@ -52,8 +59,8 @@ class DecodeModel {
   const model::GptConfig& config() const { return args_.config; }
   int64_t sequences() const { return args_.sequences; }
   int64_t max_rows() const { return args_.max_rows; }
-  // To be loaded before the first Forward, constant afterwards.
-  const DecodeWeights& weights() const { return weights_; }
+  // Its own (CHECK). To be loaded before the first Forward, constant afterwards.
+  const DecodeWeights& weights() const;
 
   // Computes the rows and keeps their keys and values, in place of what the cache had at their
   // positions. Each attends to the positions of its sequence up to its own, which must all have
@@ -70,6 +77,8 @@ class DecodeModel {
   kernels::Tensor Step(std::span<const Row> rows);
   // Makes the first `positions` positions of a sequence those of another one.
   void CopySequence(int64_t from, int64_t to, int64_t positions);
+  // OK, or the first error of the calls between ranks: logits since then are void.
+  Status status() const { return exchange_.status(); }
 
  private:
   // Of one layer; empty where the variant has none.
@@ -79,6 +88,11 @@ class DecodeModel {
     kernels::Tensor gain2, shift2;
     kernels::Tensor up, up_bias, down, down_bias;
     kernels::Tensor k_cache, v_cache;  // [c, g, n, d]
+  };
+  // Layers that follow each other, with or without the ends of the network.
+  struct Chunk {
+    layout::ModelChunk place;
+    std::vector<Layer> layers;
   };
   // Of all rows of a call: [max_rows, ...], of which a call uses the first R.
   struct Buffers {
@@ -90,8 +104,9 @@ class DecodeModel {
     kernels::Tensor qk_input, qk_rstd;             // [R, (a + g) d], [R, a + g], with QK norm
     kernels::Tensor pre, act;                      // [R, up's outputs], [R, ffn]
     kernels::Tensor bias_sum;                      // [h], with a parallel residual
-    kernels::Tensor head_rows, logits;             // [logit_rows, h], [logit_rows, V]
-    kernels::Tensor wide_logits;                   // f32 [logit_rows, V], of 16-bit ones
+    kernels::Tensor head_rows, logits;             // [logit_rows, h], [logit_rows, v]
+    kernels::Tensor wide_logits;                   // f32 [logit_rows, v], of 16-bit ones
+    kernels::Tensor all_logits;                    // [t logit_rows, v], where ranks share them
   };
   // A branch that is not yet added to the residual.
   struct Open {
@@ -104,18 +119,23 @@ class DecodeModel {
   explicit DecodeModel(const Args& args);
   Status Plan(memory::MemoryPlan* plan);
   void Bind();
+  void BindLayer(const WeightSource& weights, int64_t number, Layer* layer) const;
+  bool has_head() const { return chunks_.back().place.has_head; }
   Buffers Take(memory::StackArena* arena) const;
   void TakeCaches(memory::StackArena* arena);
+  void TakePinned(memory::StackArena* arena);
   int64_t WorkspaceBytes() const;
-  int64_t RowNumberBytes() const;
   kernels::AttentionDecodeArgs AttentionArgs(const Layer& layer, const Buffers& rows) const;
 
   // The buffers' first `count` rows.
   Buffers First(int64_t count) const;
   // Brings the rows to the device, repeating the last one up to `count`.
   void Put(std::span<const Row> rows, int64_t count);
-  // Enqueues the layers, over `count` rows that were put.
+  // Enqueues the layers, over `count` rows that were put (decode_forward.cc).
   void Compute(int64_t count);
+  Open Enter(const Chunk& chunk, const Buffers& rows);
+  Open RunLayer(const Layer& layer, const Buffers& rows, const Open& open);
+  void Leave(const Chunk& chunk, const Buffers& rows, const Open& open);
   // Enqueues the head over rows x [.., h], and the copy of the logits of the first `count` to the
   // host.
   void Head(const kernels::Tensor& x, int64_t count);
@@ -137,16 +157,18 @@ class DecodeModel {
                const kernels::Tensor& y) const;
 
   const Args args_;
-  DecodeWeights weights_;
+  PartExchange exchange_;
+  std::optional<DecodeWeights> own_weights_;
   model::PositionTables tables_;
-  std::vector<Layer> layers_;
+  std::vector<Chunk> chunks_;
   kernels::Tensor word_, position_, final_gain_, final_shift_, head_;
   memory::Block buffers_block_, caches_block_, workspace_block_, pinned_block_;
   std::unique_ptr<memory::Memory> memory_;
   Buffers buffers_;
   kernels::Workspace workspace_;
-  kernels::Tensor host_rows_;    // pinned, i32 [3, max_rows]: tokens, sequences, positions
-  kernels::Tensor host_logits_;  // pinned, [logit_rows, V], where the device is not the host
+  kernels::Tensor host_rows_;            // pinned, i32 [3, max_rows]: tokens, sequences, positions
+  kernels::Tensor host_logits_;          // pinned, as the device's, where that is not the host
+  kernels::Tensor joined_;               // pinned, [logit_rows, V], where ranks share them
   std::unique_ptr<kernels::Event> put_;  // behind the last copy of host_rows_
   // Steps of so many rows: how often they ran, and their recording once there is one.
   struct Recorded {

@@ -13,16 +13,22 @@ using kernels::Tensor;
 using params::ParamId;
 using params::ParamSpec;
 
-model::GptConfig DecodeConfig(model::GptConfig config, kernels::DType dtype, int64_t positions) {
-  config.stored_head_dim = 0;
-  config.padded_vocab = config.vocab;
+model::GptConfig TrainedDecodeConfig(model::GptConfig config, int64_t positions) {
   config.seq = positions;
   config.micro_batch = 1;
   config.reset_positions = false;  // a text is one document
-  config.dtype = dtype;
   config.hidden_dropout = 0;
   config.attention_dropout = 0;
   config.recompute = {};
+  config.shard.sequence_parallel = false;  // a step has too few rows to cut
+  return config;
+}
+
+model::GptConfig DecodeConfig(model::GptConfig config, kernels::DType dtype, int64_t positions) {
+  config = TrainedDecodeConfig(config, positions);
+  config.stored_head_dim = 0;
+  config.padded_vocab = config.vocab;
+  config.dtype = dtype;
   config.shard = {};
   return config;
 }

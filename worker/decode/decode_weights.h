@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/core/tensor.h"
+#include "worker/decode/weight_source.h"
 #include "worker/memory/memory.h"
 #include "worker/model/gpt_config.h"
 #include "worker/params/registry.h"
@@ -18,9 +19,11 @@ namespace mt::decode {
 // The config by which one rank decodes a model that `config` trains: no shards, no padding, no
 // dropout, room for `positions`.
 model::GptConfig DecodeConfig(model::GptConfig config, kernels::DType dtype, int64_t positions);
+// The same for a rank that decodes with the weights that it trains, as it stores them.
+model::GptConfig TrainedDecodeConfig(model::GptConfig config, int64_t positions);
 
 // Used by one thread until the weights are loaded, constant afterwards. Owns no memory.
-class DecodeWeights {
+class DecodeWeights final : public WeightSource {
  public:
   // `config` as DecodeConfig gives it.
   explicit DecodeWeights(const model::GptConfig& config);
@@ -37,10 +40,8 @@ class DecodeWeights {
   std::span<const char> memory() const { return {data_, static_cast<size_t>(bytes_)}; }
   // One parameter with its logical shape, to be filled in.
   kernels::Tensor Weight(params::ParamId id) const;
-  // By name; an absent tensor where the model has no such parameter.
-  kernels::Tensor Weight(std::string_view name) const;
-  // A parameter together with those that are joined to it: [3h, h] for q, k, v.
-  kernels::Tensor Joined(std::string_view name) const;
+  kernels::Tensor Weight(std::string_view name) const override;
+  kernels::Tensor Joined(std::string_view name) const override;
 
  private:
   params::Registry registry_;

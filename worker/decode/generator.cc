@@ -97,12 +97,12 @@ class Run {
           before.out->log_probabilities.begin(),
           before.out->log_probabilities.begin() + static_cast<int64_t>(known));
     } else {
-      ComputePrompt(&one);
+      RETURN_IF_ERROR(ComputePrompt(&one));
     }
     return Choose(&one, prompt_logits_);
   }
 
-  void ComputePrompt(Active* one) {
+  Status ComputePrompt(Active* one) {
     const auto length = std::ssize(one->ids);
     for (int64_t begin = 0; begin < length; begin += model_->max_rows()) {
       const int64_t count = std::min(model_->max_rows(), length - begin);
@@ -118,6 +118,7 @@ class Run {
     const auto last = static_cast<int>((length - 1) % model_->max_rows());
     prompt_logits_ = RowOf(model_->Logits({&last, 1}), 0, model_->config().vocab);
     report_.prompt_tokens += length;
+    return model_->status();
   }
 
   // Of the tokens behind `count` of the prompt's from `begin` on, which the model has just read.
@@ -144,6 +145,7 @@ class Run {
                          .position = static_cast<int32_t>(going[i]->ids.size() - 1)});
       }
       const kernels::Tensor logits = model_->Step(rows_);
+      RETURN_IF_ERROR(model_->status());
       for (size_t i = begin; i < end; ++i) {
         RETURN_IF_ERROR(Choose(
             going[i], RowOf(logits, static_cast<int64_t>(i - begin), model_->config().vocab)));

@@ -65,7 +65,9 @@ struct GenerateHooks {
 Status CheckPrompts(const GenerateRequest& request, int64_t limit, int64_t vocab);
 
 // The model has its weights, and at least as many positions as the longest prompt (CHECK). Tokens
-// that the tokenizer does not have are never chosen. Errors: the tokenizer's.
+// that the tokenizer does not have are never chosen. Where ranks decode together all of them call
+// this with the same request, and each obtains the same texts; `interrupted` must then answer alike
+// on all. Errors: the tokenizer's, and the model's status().
 StatusOr<GenerateReport> Generate(DecodeModel* model, const data::Tokenizer& tokenizer,
                                   const GenerateRequest& request, const GenerateHooks& hooks = {});
 
