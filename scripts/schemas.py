@@ -21,7 +21,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 KINDS = {"job": "Job", "jobs": "ListJobsResponse", "node": "Node", "nodes": "ListNodesResponse", "orphans": "ListOrphansResponse",
          "job_checkpoints": "ListCheckpointsResponse", "operation": "Operation", "operations": "ListOperationsResponse",
          "event": "Event", "events": "EventsChunk", "server": "ServerInfo", "killed": "KillOrphanResponse", "bench": "BenchReport",
-         "job_file": "JobSpec"}
+         "job_file": "JobSpec", "samples": "History"}
 # File -> its fields, each a message or a list of one; "+" adds fields to a message.
 COMPOSED = {"description": ("Job", {"operations": ["Operation"], "events": ["Event"]}),
             "version": (None, {"client": {"version": "string"}, "server?": "ServerInfo"}),

@@ -34,6 +34,7 @@ void AddEvents(const CommandContext& context);
 void AddLogs(const CommandContext& context);
 void AddMetrics(const CommandContext& context);
 void AddPlot(const CommandContext& context);
+void AddSamples(const CommandContext& context);
 void AddTop(const CommandContext& context);
 void AddWait(const CommandContext& context);
 void AddPause(const CommandContext& context);
@@ -59,10 +60,10 @@ void AddHelp(const CommandContext& context);
 
 // All verbs in the order of `mtctl --help`.
 inline constexpr std::array kCommands = {
-    AddInit,      AddSubmit, AddFollow,     AddBench,      AddValidate, AddExplain, AddGet,
-    AddDescribe,  AddEvents, AddLogs,       AddMetrics,    AddPlot,     AddTop,     AddWait,
-    AddPause,     AddResume, AddCheckpoint, AddProfile,    AddGenerate, AddEval,    AddUpdate,
-    AddCancel,    AddKill,   AddDelete,     AddAdopt,      AddNode,     AddAdmin,   AddData,
-    AddTokenizer, AddDev,    AddContext,    AddCompletion, AddVersion,  AddHelp};
+    AddInit,     AddSubmit,    AddFollow, AddBench,      AddValidate,   AddExplain,  AddGet,
+    AddDescribe, AddEvents,    AddLogs,   AddMetrics,    AddPlot,       AddSamples,  AddTop,
+    AddWait,     AddPause,     AddResume, AddCheckpoint, AddProfile,    AddGenerate, AddEval,
+    AddUpdate,   AddCancel,    AddKill,   AddDelete,     AddAdopt,      AddNode,     AddAdmin,
+    AddData,     AddTokenizer, AddDev,    AddContext,    AddCompletion, AddVersion,  AddHelp};
 
 }  // namespace mt::client

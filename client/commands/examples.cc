@@ -45,6 +45,8 @@ constexpr Examples kExamples[] = {
     {"plot",
      {"plot gpt-demo", "plot gpt-demo --vs llama-demo --smooth 20",
       "plot gpt-demo grad_norm --steps 500: --png grad_norm.png"}},
+    {"samples",
+     {"samples gpt-demo", "samples gpt-demo --step 1000", "samples gpt-demo --all -o json"}},
     {"top", {"top", "top gpt-demo", "top --once"}},
     {"wait",
      {"wait gpt-demo", "wait gpt-demo --for state=RUNNING --timeout 60",

@@ -24,11 +24,12 @@ using spec::RankMemory;
 
 // Which columns a job has beside those of all jobs.
 struct MoreColumns {
-  bool gathered = false, sums = false, copy = false;
+  bool prompts = false, gathered = false, sums = false, copy = false;
 };
 
 MoreColumns MoreColumnsOf(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
-  return {.gathered = std::ranges::any_of(
+  return {.prompts = job.training().eval().prompts_size() > 0,
+          .gathered = std::ranges::any_of(
               stages, [](const RankMemory& memory) { return memory.gathered_inputs > 0; }),
           .sums = std::ranges::any_of(
               stages, [](const RankMemory& memory) { return memory.tensor_sums > 0; }),
@@ -42,8 +43,9 @@ std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& me
                                   FormatBytes(memory.weights),
                                   FormatBytes(memory.gradients),
                                   FormatBytes(memory.optimizer),
-                                  FormatBytes(memory.activations),
-                                  FormatBytes(memory.total())};
+                                  FormatBytes(memory.activations)};
+  if (more.prompts) row.push_back(FormatBytes(memory.prompts));
+  row.push_back(FormatBytes(memory.total()));
   if (more.gathered) row.push_back(FormatBytes(memory.gathered_inputs));
   if (more.sums) row.push_back(FormatBytes(memory.tensor_sums));
   if (more.copy) row.push_back(FormatBytes(memory.save_copy));
@@ -52,8 +54,10 @@ std::vector<std::string> MemoryRow(const std::string& name, const RankMemory& me
 
 std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
   std::vector<std::vector<std::string>> rows = {
-      {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "TOTAL"}};
+      {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS"}};
   const MoreColumns more = MoreColumnsOf(job, stages);
+  if (more.prompts) rows[0].emplace_back("PROMPTS");
+  rows[0].emplace_back("TOTAL");
   if (more.gathered) rows[0].emplace_back("GATHERED");
   if (more.sums) rows[0].emplace_back("TENSOR SUMS");
   if (more.copy) rows[0].emplace_back("SAVE COPY");
@@ -72,6 +76,7 @@ void AddMemory(const RankMemory& memory, ordered_json* out) {
                {"gradients", memory.gradients},
                {"optimizer", memory.optimizer},
                {"activations", memory.activations},
+               {"prompts", memory.prompts},
                {"gathered_inputs", memory.gathered_inputs},
                {"total", memory.total()},
                {"tensor_sums", memory.tensor_sums},
@@ -120,6 +125,11 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const std::string& checkpoint
                      "and values, for prompts of a token a byte at most.\nA device of auto is "
                      "counted as CPU slots. Not counted: scratch, workspaces, the tokenizer.\n");
   }
+  const std::string prompts =
+      job.training().eval().prompts_size() > 0
+          ? "Prompts (training.eval.prompts): keys and values of what is written, and rows, on the "
+            "ranks of the first replica alone.\n"
+          : "";
   const std::string gathered =
       MoreColumnsOf(job, *stages).gathered
           ? "Gathered inputs (sequence parallelism) are activations more, besides the total: kept "
@@ -140,7 +150,7 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const std::string& checkpoint
                    "backward. A device of auto is counted as CPU slots.\nNot counted: scratch of a "
                    "running action, workspaces, buffers of "
                    "collectives, data.\n" +
-                   gathered + sums + copy);
+                   prompts + gathered + sums + copy);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ v1::EventsChunk NewestEvents(const Api& api, const v1::Job& job) {
   return events;
 }
 
-ExitCode RunFollow(const std::string& name, const GlobalOptions& options) {
+ExitCode RunFollow(const std::string& name, bool samples, const GlobalOptions& options) {
   if (!IsTable(options.output)) {
     return Complain(base::InvalidArgument("follow is for people; for programs: mtctl metrics {} -w "
                                           "-o jsonl, or mtctl events {} -f -o jsonl",
@@ -42,7 +42,7 @@ ExitCode RunFollow(const std::string& name, const GlobalOptions& options) {
   const ExitCode printed =
       PrintText(JobSummary(*job, NewestEvents(**api, *job), MakeTableArgs(options)));
   if (printed != kExitOk) return printed;
-  return Follow({.options = options, .job_uid = job->uid(), .told = &*job});
+  return Follow({.options = options, .job_uid = job->uid(), .samples = samples, .told = &*job});
 }
 
 }  // namespace
@@ -53,7 +53,11 @@ void AddFollow(const CommandContext& context) {
   command->alias("attach");
   auto name = std::make_shared<std::string>();
   command->add_option("job", *name, "Name (the newest job of that name) or uid")->required();
-  command->callback([=] { *context.run = [=] { return RunFollow(*name, *context.options); }; });
+  auto samples = std::make_shared<bool>(false);
+  command->add_flag("--samples", *samples,
+                    "What evaluations write, too (training.eval.prompts; later: mtctl samples)");
+  command->callback(
+      [=] { *context.run = [=] { return RunFollow(*name, *samples, *context.options); }; });
 }
 
 }  // namespace mt::client

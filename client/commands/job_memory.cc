@@ -84,6 +84,7 @@ spec::RankMemory MemoryOfAll(const v1::JobSpec& job, const std::vector<spec::Ran
     all.gradients += ranks * memory.gradients;
     all.optimizer += ranks * memory.optimizer;
     all.activations += ranks * memory.activations;
+    all.prompts += job.parallel().tensor() * memory.prompts;
     all.gathered_inputs += ranks * memory.gathered_inputs;
     all.tensor_sums += ranks * memory.tensor_sums;
     all.save_copy += ranks * memory.save_copy;

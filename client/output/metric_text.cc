@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "client/output/format.h"
+#include "common/base/plain_text.h"
 #include "megatrain/v1/metric.pb.h"
+#include "megatrain/v1/types.pb.h"
 
 namespace mt::client {
 namespace {
@@ -86,6 +88,17 @@ std::string MetricText(const report::StepMetric& metric, MetricPlace place,
   if (place != MetricPlace::kDescribe) return out;
   if (metric.declared().scope() == v1::Metric::SLOT) out += " per slot";
   if (metric.declared().scope() == v1::Metric::MEAN) out += ", mean over ranks";
+  return out;
+}
+
+std::string SamplesText(const v1::EvalRecord& eval) {
+  std::string out;
+  int number = 0;
+  for (const v1::EvalSample& sample : eval.samples()) {
+    out += fmt::format("== step {}, prompt {} of {}{}\n", eval.step(), ++number,
+                       eval.samples_size(), sample.finish() == "cut" ? ", cut" : "");
+    out += base::CleanText(sample.prompt() + sample.text()) + "\n";
+  }
   return out;
 }
 

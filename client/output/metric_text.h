@@ -7,6 +7,10 @@
 
 #include "common/report/step_metrics.h"
 
+namespace megatrain::v1 {
+class EvalRecord;
+}
+
 namespace mt::client {
 
 // A place where metrics are shown, and what they declare for it.
@@ -26,5 +30,9 @@ std::string MetricText(const report::StepMetric& metric, MetricPlace place, doub
 // that are not shown.
 std::string MetricText(const report::StepMetric& metric, MetricPlace place,
                        const megatrain::v1::StepRecord& step);
+
+// What an evaluation's model wrote, each sample under a heading: the prompt and what follows are
+// one text, without what would control a terminal. Lines end with a line feed; "": there are none.
+std::string SamplesText(const megatrain::v1::EvalRecord& eval);
 
 }  // namespace mt::client

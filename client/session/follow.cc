@@ -63,7 +63,7 @@ ExitCode SayItRunsOn(const FollowArgs& args, const v1::Job* job) {
 }
 
 ExitCode FollowToEnd(const FollowArgs& args, FollowFeed* feed) {
-  FollowDisplay display(args.show);
+  FollowDisplay display(args.show, args.samples);
   if (args.told != nullptr) display.SetTold(*args.told);
   const auto start = steady_clock::now();
   for (;;) {

@@ -24,6 +24,7 @@ struct FollowArgs {
   GlobalOptions options;
   std::string job_uid;
   FollowShow show = FollowShow::kAll;
+  bool samples = false;           // with kAll: what evaluations write (training.eval.prompts)
   const v1::Job* told = nullptr;  // the job as it was described already; null: nothing was said
   std::optional<std::chrono::milliseconds> limit = {};  // nullopt: no limit
   WaitTarget until = {};

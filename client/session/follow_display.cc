@@ -10,6 +10,7 @@
 #include "client/output/activity_text.h"
 #include "client/output/format.h"
 #include "client/output/live_line.h"
+#include "client/output/metric_text.h"
 #include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
 
@@ -58,8 +59,11 @@ std::string StateLine(const v1::Job& job) {
 
 }  // namespace
 
-FollowDisplay::FollowDisplay(FollowShow show)
-    : show_(show), terminal_(CanRedraw()), last_(std::make_unique<v1::StepRecord>()) {}
+FollowDisplay::FollowDisplay(FollowShow show, bool samples)
+    : show_(show),
+      samples_(samples),
+      terminal_(CanRedraw()),
+      last_(std::make_unique<v1::StepRecord>()) {}
 
 FollowDisplay::~FollowDisplay() = default;
 
@@ -170,6 +174,11 @@ void FollowDisplay::ShowEval(const v1::EvalRecord& eval) {
                    eval.split().empty() ? "valid" : eval.split(), eval.loss(), eval.step(),
                    FormatRate(static_cast<double>(eval.tokens())),
                    eval.final() ? ", whole split" : "", LossUnitsText(eval)));
+  if (!samples_ || eval.samples().empty()) return;
+  if (!live_.empty()) std::printf("\r\033[K");
+  live_.clear();
+  std::printf("%s", SamplesText(eval).c_str());
+  std::fflush(stdout);
 }
 
 void FollowDisplay::Smooth(const v1::StepRecord& step) {

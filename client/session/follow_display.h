@@ -24,7 +24,8 @@ enum class FollowShow { kNothing, kStates, kAll };
 
 class FollowDisplay {
  public:
-  explicit FollowDisplay(FollowShow show);
+  // `samples`: what evaluations have written, too, from now on.
+  explicit FollowDisplay(FollowShow show, bool samples = false);
   ~FollowDisplay();
 
   // All of this was said of the job before: only what comes after is shown.
@@ -46,6 +47,7 @@ class FollowDisplay {
   std::string Doing(const FollowFeed::News& news);
 
   const FollowShow show_;
+  const bool samples_;
   const bool terminal_;
   std::string live_;  // the live line on the terminal; empty: none
   bool lost_ = false;

@@ -10,8 +10,8 @@ namespace mt::layout {
 namespace {
 
 constexpr std::array<std::string_view, kNumGroupUses> kUseNames = {
-    "world",      "checkpoint", "control",   "tp",  "tp-copies",
-    "tp-control", "dp-reduce",  "dp-gather", "tied"};
+    "world",      "checkpoint", "control",   "tp",   "tp-copies",
+    "tp-control", "dp-reduce",  "dp-gather", "tied", "decode"};
 
 AxisSet AxesOf(GroupUse use) {
   switch (use) {
@@ -28,6 +28,8 @@ AxisSet AxesOf(GroupUse use) {
       return kGradientAxes;
     case GroupUse::kTied:
       return kStageAxes;
+    case GroupUse::kDecode:
+      return kNetworkAxes;
   }
   return kWorldAxes;
 }

@@ -24,6 +24,8 @@ inline constexpr AxisSet kDataAxes = {Axis::kDp};
 inline constexpr AxisSet kGradientAxes = {Axis::kCp, Axis::kDp};
 // Stages hold different layers of one pipeline.
 inline constexpr AxisSet kStageAxes = {Axis::kPp};
+// The ranks that hold the network together once.
+inline constexpr AxisSet kNetworkAxes = {Axis::kTp, Axis::kPp};
 
 // What a group is used for. A group runs its calls in order and for one thread at a time, so uses
 // that may overlap have a group each, even of the same ranks.
@@ -37,8 +39,9 @@ enum class GroupUse : uint8_t {
   kGradients,      // "dp-reduce": their sums over the replicas
   kWeights,        // "dp-gather": gathered behind the update
   kTied,           // "tied": the gradient of a word table that the first and the last stage hold
+  kDecode,         // "decode": texts that the ranks of one network write together
 };
-inline constexpr int kNumGroupUses = 9;
+inline constexpr int kNumGroupUses = 10;
 
 // The first part of a group's name, as above.
 std::string_view Name(GroupUse use);

@@ -74,6 +74,19 @@ bool CheckTotal(const CheckArgs& args) {
   return true;
 }
 
+// What an evaluation writes is one message to the coordinator (control::kMaxMessageBytes), and the
+// run waits for it.
+constexpr int kMostPrompts = 64;
+
+void CheckPrompts(const CheckArgs& args) {
+  const int prompts = args.job->training().eval().prompts_size();
+  if (prompts <= kMostPrompts || !args.faults->Clean({"training.eval.prompts"})) return;
+  args.faults->Add("training.eval.prompts",
+                   fmt::format("{} texts, and an evaluation goes on from at most {}: leave some "
+                               "out, or have mtctl generate read a checkpoint",
+                               prompts, kMostPrompts));
+}
+
 // keep_best chooses among steps that are both saved and evaluated, of which there must be one
 // before the last step.
 void CheckKeepBest(const CheckArgs& args) {
@@ -206,6 +219,7 @@ void CompleteTraining(const CheckArgs& args) {
                                              ? v1::Training::Eval::WINDOWS_FIXED
                                              : v1::Training::Eval::WINDOWS_ROLLING);
   }
+  CheckPrompts(args);
   const bool length = CheckLengthGivenOnce(args) && BatchIsSound(args) && CheckTotal(args);
   CompleteOptimizer(args, length);
   CompleteCheckpoint(args, length);

@@ -79,6 +79,10 @@ std::string WithoutWindows(const v1::JobSpec& job) {
   return If(job.training().eval().iters() == 0,
             "training.eval.iters is 0, which takes the whole validation split; leave it out");
 }
+std::string WithoutPrompts(const v1::JobSpec& job) {
+  return If(job.training().eval().prompts_size() == 0,
+            "training.eval.prompts is empty; give it, or leave this out");
+}
 std::string NeverTested(const v1::JobSpec& /*job*/) {
   return "training evaluates on the validation split alone; leave it out";
 }
@@ -264,6 +268,9 @@ constexpr auto kRows = std::to_array<Row>({
     {"training.eval.every_iters", Always},
     {"training.eval.iters", WithoutEvaluation},
     {"training.eval.windows", WithoutWindows},
+    {"training.eval.prompts", WithoutEvaluation},
+    {"training.eval.prompt_tokens", WithoutPrompts},
+    {"training.eval.prompt_temperature", WithoutPrompts},
     {"training.deterministic", AlwaysDeterministic},
     {"training.exit_after", Always},
     {"training.exit_at_iter", ExitAtIter},

@@ -77,6 +77,7 @@ std::vector<std::string> BenchOverrides() {
           "training.train_samples=null",
           "training.train_tokens=null",
           "training.eval.every_iters=null",
+          "training.eval.prompts=null",
           "training.exit_after=null",
           "training.exit_at_iter=null",
           "training.exit_interval=null",

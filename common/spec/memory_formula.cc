@@ -241,6 +241,24 @@ int64_t NumMoments(const v1::Optimizer& optimizer) {
   return 2;
 }
 
+constexpr int64_t kSideBySide = 8;    // texts that worker/decode computes at once
+constexpr int64_t kDecodeRows = 128;  // tokens of a prompt
+
+// As worker/decode/decode_model.cc takes it, but for the workspace.
+int64_t PromptBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
+  const v1::Training::Eval& eval = job.training().eval();
+  if (eval.prompts().empty()) return 0;
+  int64_t longest = 1;
+  for (const std::string& prompt : eval.prompts())
+    longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+  const int64_t positions = std::min(MaxPositions(job.model()), longest + eval.prompt_tokens());
+  const int64_t sequences = std::min<int64_t>(eval.prompts_size(), kSideBySide);
+  const int64_t cache = 2 * layers * sequences * n.k * positions;
+  const int64_t hidden = job.model().parallel_residual() ? 4 : 3;
+  const int64_t rows = kDecodeRows * (hidden * n.h + 2 * n.q + 2 * n.k + (n.u + 1) * n.f);
+  return n.e * (cache + rows) + n.w * kSideBySide * PaddedVocab(job);
+}
+
 // As worker/decode/saved_text.h has it.
 int64_t BytesThatAreRead(const JobSpec& reader, const JobSpec& trained) {
   if (reader.read().has_precision()) return BytesOf(reader.read().precision());
@@ -252,7 +270,6 @@ int64_t BytesThatAreRead(const JobSpec& reader, const JobSpec& trained) {
 }  // namespace
 
 RankMemory MemoryOfReader(const JobSpec& reader, const JobSpec& trained) {
-  constexpr int64_t kSideBySide = 8;  // texts that worker/decode computes at once
   const v1::Model& model = trained.model();
   const int64_t bytes = BytesThatAreRead(reader, trained);
   int64_t positions = MaxPositions(model);
@@ -279,11 +296,14 @@ RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
   RankMemory memory;
   const std::vector<ModelChunk> chunks = LayerSplitOf(job).OfStage(stage);
   CHECK_EQ(chunks.size(), slots.size());
+  int64_t layers = 0;
   for (size_t c = 0; c < chunks.size(); ++c) {
     memory.parameters += StoredElements(job, n, chunks[c]);
     memory.activations += slots[c] * SlotBytes(job, n, chunks[c]);
     memory.gathered_inputs += slots[c] * GatheredBytes(job, n, chunks[c].num_layers);
+    layers += chunks[c].num_layers;
   }
+  memory.prompts = PromptBytes(job, n, layers);
   memory.tensor_sums = TensorSumBytes(job, n);
   memory.weights = n.e * memory.parameters;
   memory.gradients = n.w * memory.parameters;

@@ -25,6 +25,10 @@ struct RankMemory {
   int64_t gradients = 0;
   int64_t optimizer = 0;  // master weights (16-bit precision) and moments
   int64_t activations = 0;
+  // For training.eval.prompts: a cache of keys and values, as long as the longest prompt may be in
+  // tokens, one a byte, and what is written behind it; and rows of activations. On the ranks of the
+  // first replica alone.
+  int64_t prompts = 0;
   // Under sequence parallelism, activations more: all tensor ranks' rows of what layers keep of
   // their norms' outputs. Kept where every rank has room, else gathered again in backward.
   int64_t gathered_inputs = 0;
@@ -36,7 +40,7 @@ struct RankMemory {
   int64_t save_copy = 0;
 
   // Of the device where that is a GPU; what a rank needs at least, without gathered inputs.
-  int64_t total() const { return weights + gradients + optimizer + activations; }
+  int64_t total() const { return weights + gradients + optimizer + activations + prompts; }
 };
 
 // The memory of every rank of pipeline stage `stage`; tensor ranks and replicas are alike. slots[c]

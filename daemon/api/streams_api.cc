@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/spec/job_kind.h"
 #include "daemon/api/job_ref.h"
@@ -26,6 +27,25 @@ constexpr int kDefaultEvents = 1'000;
 constexpr int kMaxEvents = 100'000;
 constexpr int kMaxNames = 256;
 constexpr std::array<int, 1> kRankZero = {0};
+
+// Of the samples in one answer, which has nothing else of that size.
+constexpr size_t kMaxSampleBytes = control::kMaxMessageBytes / 2;
+
+// Leaves samples to the newest evaluations, as many as fit: the last one at least, which came as a
+// message itself.
+void DropOldSamples(std::vector<v1::EvalRecord>* evals) {
+  size_t bytes = 0;
+  for (auto eval = evals->rbegin(); eval != evals->rend(); ++eval) {
+    bytes += eval->ByteSizeLong();
+    if (bytes > kMaxSampleBytes && eval != evals->rbegin()) eval->clear_samples();
+  }
+}
+
+void FillSamples(HistoryView view, v1::History* out) {
+  DropOldSamples(&view.evals);
+  for (v1::EvalRecord& eval : view.evals)
+    if (eval.samples_size() > 0) *out->add_evals() = std::move(eval);
+}
 
 void FillHistory(HistoryView view, v1::History* out) {
   const HistoryTable& rows = view.rows;
@@ -212,6 +232,16 @@ StatusOr<StreamsApi::HistoryAnswer> StreamsApi::QueryHistory(
   return HistoryAnswer([history, sources = std::move(sources), request](v1::History* out) {
     if (history == nullptr) return;
     const std::vector<std::string> names(request.names().begin(), request.names().end());
+    if (request.samples()) {
+      FillSamples(QueryRun(*history, sources,
+                           {.from_step = request.from_step(),
+                            .to_step = request.to_step(),
+                            .since_us = request.since_us(),
+                            .points = 1,
+                            .samples = true}),
+                  out);
+      return;
+    }
     if (request.limit() > 0) {
       FillHistory(WalkRun(*history, sources,
                           {.after_step = request.after_step(),

@@ -304,7 +304,7 @@ HistoryView History::Query(std::string_view job_uid, const HistoryQuery& query) 
       view.rows = ThinHistory(std::move(rows), static_cast<size_t>(most));
       view.evals = ReadHistoryEvals(evals_path, more.evals,
                                     query.since_us > 0 ? range.from_step : query.from_step,
-                                    query.to_step <= 0 ? kForever : query.to_step);
+                                    query.to_step <= 0 ? kForever : query.to_step, query.samples);
       view.runs = ReadHistoryRuns(runs_path, more.runs);
       return view;
     };
@@ -373,7 +373,8 @@ HistoryView History::Part(std::string_view job_uid, int level, const HistoryRang
     return [=, &names, pieces = PlanPieces(job, level, part), more = std::move(more)]() {
       HistoryView view = head;
       view.rows = ReadPieces(pieces, level, names, &view.bytes_read);
-      view.evals = ReadHistoryEvals(evals_path, more.evals, part.from_step, part.to_step);
+      view.evals =
+          ReadHistoryEvals(evals_path, more.evals, part.from_step, part.to_step, part.samples);
       return view;
     };
   });

@@ -37,6 +37,7 @@ struct HistoryQuery {
   int64_t since_us = 0;                 // Unix time; 0: not limited
   int points = 0;                       // at most so many; 0: kHistoryDefaultPoints
   std::vector<std::string> names = {};  // names of columns; empty: all
+  bool samples = false;                 // evaluations come with theirs
 };
 
 // A page of a walk through every step of a range.
@@ -127,8 +128,8 @@ class History {
                     size_t limit) const;
 
   // The rows of one level between the ends of the range, to the step (history_piece.h), at least
-  // its limit of them where there are so many, and the evaluations in the range. Of `since_us` as
-  // Query.
+  // its limit of them where there are so many, and the evaluations in the range, with their samples
+  // where it asks for them. Of `since_us` as Query.
   HistoryView Part(std::string_view job_uid, int level, const HistoryRange& range,
                    const std::vector<std::string>& names) const;
 

@@ -21,7 +21,7 @@ HistoryEvals::HistoryEvals(std::string path) : HistoryEntries(std::move(path), k
 void HistoryEvals::Append(const v1::EvalRecord& eval) { AppendRecord(eval.SerializeAsString()); }
 
 std::vector<v1::EvalRecord> ReadHistoryEvals(const std::string& path, const std::string& more,
-                                             int64_t from, int64_t to) {
+                                             int64_t from, int64_t to, bool samples) {
   std::vector<v1::EvalRecord> out;
   const Status read = ReadHistoryEntries(path, kEvalMagic, more, [&](std::string_view record) {
     v1::EvalRecord eval;
@@ -31,6 +31,7 @@ std::vector<v1::EvalRecord> ReadHistoryEvals(const std::string& path, const std:
       const bool beside = before.step() == eval.step() && eval.final() && !before.final();
       return before.split() == eval.split() && before.step() >= eval.step() && !beside;
     });
+    if (!samples) eval.clear_samples();
     if (eval.step() >= from && eval.step() <= to) out.push_back(std::move(eval));
     return true;
   });

@@ -24,10 +24,10 @@ class HistoryEvals : public HistoryEntries {
 
 // The evaluations with from <= step <= to in the file, followed by those in `more` (in the format
 // of the file), oldest first. An evaluation replaces earlier ones of its split with the same or a
-// later step: these are repeats, or were undone by a rollback. Damage is skipped and logged. Reads
-// the disk.
+// later step: these are repeats, or were undone by a rollback. `samples`: with what they have
+// written, which takes most of the memory. Damage is skipped and logged. Reads the disk.
 std::vector<megatrain::v1::EvalRecord> ReadHistoryEvals(const std::string& path,
                                                         const std::string& more, int64_t from,
-                                                        int64_t to);
+                                                        int64_t to, bool samples = false);
 
 }  // namespace mt::daemon

@@ -21,6 +21,7 @@ struct HistoryRange {
   // Unix time; 0: not limited.
   int64_t since_us = 0;
   size_t limit = SIZE_MAX;  // at most so many rows, the oldest ones
+  bool samples = false;     // of the evaluations there, which are read with it
 };
 // Reads the level's rows in the range, with the named columns (empty: all). Damaged frames are
 // logged and skipped. Adds the bytes read from the disk to *bytes_read.

@@ -128,7 +128,8 @@ HistoryView QueryRun(const History& history, const RunSources& sources, const Hi
                 {.level = ChooseHistoryLevel(num_steps, points),
                  .range = {.from_step = query.from_step,
                            .to_step = OpenEnd(query.to_step),
-                           .since_us = query.since_us},
+                           .since_us = query.since_us,
+                           .samples = query.samples},
                  .names = query.names});
     const int64_t most = std::min(points, HistoryPointsThatFit(view.rows, points));
     view.rows = ThinHistory(std::move(view.rows), static_cast<size_t>(most));

@@ -61,10 +61,12 @@ bool StepFeed::AddStep(const v1::StepRecord& step, base::MonotonicTime now) {
 }
 
 void StepFeed::AddEval(const v1::EvalRecord& eval) {
-  evals_.push_back(std::make_shared<const v1::EvalRecord>(eval));
+  const auto whole = std::make_shared<const v1::EvalRecord>(eval);
+  for (Reader& reader : readers_) reader.subscription->Push({.step = nullptr, .eval = whole});
+  v1::EvalRecord kept = eval;
+  kept.clear_samples();
+  evals_.push_back(std::make_shared<const v1::EvalRecord>(std::move(kept)));
   if (evals_.size() > kEvalsKept) evals_.pop_front();
-  for (Reader& reader : readers_)
-    reader.subscription->Push({.step = nullptr, .eval = evals_.back()});
 }
 
 std::shared_ptr<MetricsSubscription> StepFeed::Subscribe(int64_t since_step,

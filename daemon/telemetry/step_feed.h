@@ -54,6 +54,7 @@ class StepFeed {
   // newest by (epoch, step).
   bool AddStep(const megatrain::v1::StepRecord& step, base::MonotonicTime now);
   // Adds an evaluation and pushes it to the readers.
+  // Its samples go to those who read now, and are not kept.
   void AddEval(const megatrain::v1::EvalRecord& eval);
 
   // A subscription that starts with what is held after `since_step`, in order, and continues live,

@@ -190,6 +190,7 @@ void Reports::OnJob(WorkerSession& from, const v1::JobReport& report) {
     case v1::JobReport::kEval:
       parts_.feeds->AddEval(*job, report.eval());
       *job->mutable_last_eval() = report.eval();
+      job->mutable_last_eval()->clear_samples();  // the history has them
       break;
     case v1::JobReport::kCheckpointSaved:
       return RecordCheckpoint(parts_.ledger, *stored, report.checkpoint_saved());

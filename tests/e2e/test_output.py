@@ -14,7 +14,8 @@ import json_schema
 from service_harness import ServiceTest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0", "--set", "training.eval.every_iters=5",
+        "--set", "training.eval.iters=1", "--set", "training.eval.prompts=[the]", "--set", "training.eval.prompt_tokens=2")
 REFUSED = "refused"
 USAGE = 128
 
@@ -69,6 +70,7 @@ CASES = [
     ("update", "tiny --set training.log_every=2", "job"),
     ("cancel", "tiny --yes", "operation"),
     ("wait", "tiny", "job"),
+    ("samples", "tiny", "samples"),
     ("checkpoint list", "{D}", "checkpoints"),
     ("checkpoint inspect", "{C} --tensors", "inspection"),
     ("checkpoint verify", "{C}", "verification"),
@@ -192,6 +194,8 @@ class OutputTest(ServiceTest):
             self.assertIn("tiny", [job["name"] for job in tree["jobs"]])
         if verb in ("checkpoint list", "get checkpoints"):
             self.assertEqual(len(tree["checkpoints"]), 3)
+        if verb == "samples":
+            self.assertEqual([[sample["prompt"] for sample in one["samples"]] for one in tree["evals"]], [["the"]])
         if verb == "explain memory":
             self.assertEqual(tree["ranks"], 2)
             self.assertGreater(tree["all"]["total"], 0)

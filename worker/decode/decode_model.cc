@@ -21,13 +21,6 @@ namespace {
 static_assert(DecodeModel::kMaxRows * int64_t{sizeof(int32_t)} % memory::kAlignBytes == 0,
               "what an arena gives one after the other is one piece");
 
-Tensor FirstRows(const Tensor& all, int64_t count) {
-  if (!all) return {};
-  Tensor out = all;
-  out.shape = all.shape.rank() == 1 ? kernels::Shape{count} : kernels::Shape{count, all.shape[1]};
-  return out;
-}
-
 // The rank's chunks, or one of the whole network.
 std::vector<layout::ModelChunk> ChunksOf(const DecodeModel::Args& args) {
   if (!args.part.chunks.empty()) return args.part.chunks;
@@ -55,7 +48,7 @@ DecodeModel::DecodeModel(const Args& args)
   CHECK(args.trained != nullptr || exchange_.alone()) << "own weights are of the whole network";
   if (args.trained == nullptr) own_weights_.emplace(args.config);
   for (const layout::ModelChunk& place : ChunksOf(args))
-    chunks_.push_back({place, std::vector<Layer>(static_cast<size_t>(place.num_layers))});
+    chunks_.push_back({place, std::vector<DecodeLayer>(static_cast<size_t>(place.num_layers))});
 }
 
 const DecodeWeights& DecodeModel::weights() const {
@@ -97,13 +90,13 @@ void DecodeModel::TakePinned(memory::StackArena* arena) {
   if (!exchange_.alone()) joined_ = arena->Take(accumulator, {args_.logit_rows, c.vocab});
 }
 
-int64_t DecodeModel::WorkspaceBytes() const {
+int64_t DecodeModel::WorkspaceBytes() {
   const model::GptConfig& c = args_.config;
   int64_t bytes = 0;
-  for (const Chunk& chunk : chunks_) {
+  for (const DecodeChunk& chunk : chunks_) {
     if (chunk.layers.empty()) continue;
     bytes = args_.backend->attention().DecodeWorkspaceBytes(
-        AttentionArgs(chunk.layers.front(), buffers_));
+        Pass().DecodeArgs(chunk.layers.front(), buffers_));
   }
   // Few rows need no plan.
   const auto plan = [&](const Tensor& x, const Tensor& y, bool bias) {
@@ -116,7 +109,7 @@ int64_t DecodeModel::WorkspaceBytes() const {
     bytes = std::max(bytes, args_.backend->linear().Plan(product));
   };
   for (const int64_t count : {kMaxRows, args_.max_rows}) {
-    const Buffers b = First(count);
+    const DecodeBuffers b = FirstRows(buffers_, count);
     plan(b.y, b.qkv, c.qkv_bias);
     plan(b.o, b.partial, false);
     plan(b.y, b.pre, c.bias);
@@ -125,7 +118,7 @@ int64_t DecodeModel::WorkspaceBytes() const {
   if (has_head() && args_.logit_rows > kernels::kMaxFewRows)
     plan(buffers_.head_rows, buffers_.logits, false);
   if (args_.max_rows > kMaxRows && !on_host())
-    bytes = std::max(bytes, args_.backend->attention().Plan(PromptArgs(buffers_)));
+    bytes = std::max(bytes, args_.backend->attention().Plan(Pass().PromptArgs(buffers_)));
   return bytes;
 }
 
@@ -144,42 +137,24 @@ void DecodeModel::Bind() {
   CHECK(static_cast<char*>(buffers_.positions.data) ==
         static_cast<char*>(buffers_.tokens.data) + 2 * args_.max_rows * SizeOf(DType::kI32));
   const WeightSource& weights = own_weights_ ? *own_weights_ : *args_.trained;
-  word_ = weights.Weight("embedding.word.weight");
-  position_ = weights.Weight("embedding.position.weight");
-  final_gain_ = weights.Weight("final_norm.weight");
-  final_shift_ = weights.Weight("final_norm.bias");
-  head_ = args_.config.tie_embeddings ? word_ : weights.Weight("head.weight");
-  for (Chunk& chunk : chunks_) {
+  ends_ = EndsOf(weights, args_.config);
+  for (DecodeChunk& chunk : chunks_) {
     int64_t number = chunk.place.first_layer;
-    for (Layer& layer : chunk.layers) BindLayer(weights, number++, &layer);
+    for (DecodeLayer& layer : chunk.layers) {
+      DecodeLayer bound = LayerOf(weights, args_.config, number++);
+      bound.k_cache = layer.k_cache;
+      bound.v_cache = layer.v_cache;
+      layer = bound;
+    }
   }
 }
 
-void DecodeModel::BindLayer(const WeightSource& weights, int64_t number, Layer* layer) const {
-  const std::string name = fmt::format("layers.{}.", number);
-  const char* const up = kernels::IsGated(args_.config.activation) ? "ffn.gate" : "ffn.up";
-  layer->gain1 = weights.Weight(name + "norm1.weight");
-  layer->shift1 = weights.Weight(name + "norm1.bias");
-  layer->qkv = weights.Joined(name + "attention.q.weight");
-  layer->qkv_bias = weights.Joined(name + "attention.q.bias");
-  layer->q_gain = weights.Weight(name + "attention.q_norm.weight");
-  layer->k_gain = weights.Weight(name + "attention.k_norm.weight");
-  layer->out = weights.Weight(name + "attention.out.weight");
-  layer->out_bias = weights.Weight(name + "attention.out.bias");
-  layer->gain2 = weights.Weight(name + "norm2.weight");
-  layer->shift2 = weights.Weight(name + "norm2.bias");
-  layer->up = weights.Joined(name + up + ".weight");
-  layer->up_bias = weights.Joined(name + up + ".bias");
-  layer->down = weights.Weight(name + "ffn.down.weight");
-  layer->down_bias = weights.Weight(name + "ffn.down.bias");
-}
-
-DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
+DecodeBuffers DecodeModel::Take(memory::StackArena* arena) const {
   const model::GptConfig& c = args_.config;
   const DType accumulator = kernels::AccumulatorOf(c.dtype);
   const int64_t most = args_.max_rows;
   const auto rows = [&](int64_t columns) { return arena->Take(c.dtype, {most, columns}); };
-  Buffers b;
+  DecodeBuffers b;
   for (Tensor* const ints : {&b.tokens, &b.sequences, &b.positions})
     *ints = arena->Take(DType::kI32, {most});
   for (Tensor* const hidden : {&b.residual, &b.y, &b.partial}) *hidden = rows(c.hidden);
@@ -212,22 +187,26 @@ DecodeModel::Buffers DecodeModel::Take(memory::StackArena* arena) const {
 void DecodeModel::TakeCaches(memory::StackArena* arena) {
   const model::GptConfig& c = args_.config;
   const kernels::Shape shape = {args_.sequences, c.local_kv_heads(), c.seq, c.stored_head()};
-  for (Chunk& chunk : chunks_) {
-    for (Layer& layer : chunk.layers)
+  for (DecodeChunk& chunk : chunks_) {
+    for (DecodeLayer& layer : chunk.layers)
       for (Tensor* const cache : {&layer.k_cache, &layer.v_cache})
         *cache = arena->Take(c.dtype, shape);
   }
 }
 
-DecodeModel::Buffers DecodeModel::First(int64_t count) const {
-  Buffers b = buffers_;
-  for (Tensor* const one :
-       {&b.tokens, &b.sequences, &b.positions, &b.residual, &b.y, &b.partial, &b.second, &b.mean,
-        &b.rstd, &b.qkv, &b.o, &b.qk_input, &b.qk_rstd, &b.pre, &b.act}) {
-    *one = FirstRows(*one, count);
-  }
-  return b;
+ForwardPass DecodeModel::Pass() {
+  return {.config = &args_.config,
+          .backend = args_.backend,
+          .stream = args_.stream,
+          .exchange = &exchange_,
+          .tables = &tables_,
+          .ends = &ends_,
+          .workspace = workspace_,
+          .prompt_rows = long_prompt_ ? rows_ : 0,
+          .one_row_each = one_row_each_};
 }
+
+void DecodeModel::Compute(int64_t count) { Pass().Run(chunks_, FirstRows(buffers_, count)); }
 
 int64_t DecodeModel::PaddedRows(int64_t count) const {
   if (on_host() || count <= kernels::kMaxFewRows) return count;
@@ -265,7 +244,7 @@ void DecodeModel::Forward(std::span<const Row> rows) {
 void DecodeModel::Head(const Tensor& x, int64_t count) {
   Tensor logits;
   if (has_head()) {
-    Product(x, head_, {}, buffers_.logits.Rows(0, x.shape[0]));
+    Pass().Product(x, ends_.head, {}, buffers_.logits.Rows(0, x.shape[0]));
     logits = buffers_.logits.Rows(0, count);
     if (buffers_.wide_logits) {
       const Tensor wide = buffers_.wide_logits.Rows(0, count);
@@ -373,32 +352,12 @@ void DecodeModel::CopySequence(int64_t from, int64_t to, int64_t positions) {
                                    data + (from * heads + g) * head, bytes);
     }
   };
-  for (const Chunk& chunk : chunks_) {
-    for (const Layer& layer : chunk.layers) {
+  for (const DecodeChunk& chunk : chunks_) {
+    for (const DecodeLayer& layer : chunk.layers) {
       copy(layer.k_cache);
       copy(layer.v_cache);
     }
   }
-}
-
-kernels::AttentionDecodeArgs DecodeModel::AttentionArgs(const Layer& layer,
-                                                        const Buffers& rows) const {
-  const model::GptConfig& c = args_.config;
-  return {.dtype = c.dtype,
-          .a = c.local_heads(),
-          .g = c.local_kv_heads(),
-          .d = c.stored_head(),
-          .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim)),
-          .window = c.window,
-          .slopes = tables_.slopes(),
-          .qkv = rows.qkv,
-          .sequences = rows.sequences,
-          .positions = rows.positions,
-          .one_row_each = one_row_each_,
-          .k_cache = layer.k_cache,
-          .v_cache = layer.v_cache,
-          .o = rows.o,
-          .workspace = workspace_};
 }
 
 bool DecodeModel::IsLongPrompt(std::span<const Row> rows) const {
@@ -408,34 +367,6 @@ bool DecodeModel::IsLongPrompt(std::span<const Row> rows) const {
       return false;
   }
   return true;
-}
-
-// Rows behind the prompt's, which repeat its last token, are seen by none of the prompt's.
-kernels::AttentionForwardArgs DecodeModel::PromptArgs(const Buffers& rows) const {
-  const model::GptConfig& c = args_.config;
-  const int64_t width = rows.qkv.shape[1], s = rows.qkv.shape[0];
-  const auto heads = [&](const Tensor& all, int64_t first, int64_t row) {
-    return kernels::HeadView{
-        .data = static_cast<char*>(all.data) + first * c.stored_head() * SizeOf(c.dtype),
-        .s_stride = row,
-        .b_stride = row,
-        .head_stride = c.stored_head()};
-  };
-  return {.shape = {.dtype = c.dtype,
-                    .s = s,
-                    .b = 1,
-                    .a = c.local_heads(),
-                    .g = c.local_kv_heads(),
-                    .d = c.stored_head(),
-                    .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim)),
-                    .window = c.window < s ? c.window : 0,
-                    .slopes = tables_.slopes()},
-          .q = heads(rows.qkv, 0, width),
-          .k = heads(rows.qkv, c.local_heads(), width),
-          .v = heads(rows.qkv, c.local_heads() + c.local_kv_heads(), width),
-          .o = heads(rows.o, 0, rows.o.shape[1]),
-          .lse = {buffers_.lse.data, buffers_.lse.dtype, {1, c.local_heads(), s}},
-          .workspace = workspace_};
 }
 
 }  // namespace mt::decode

@@ -14,6 +14,7 @@
 
 #include "common/base/status.h"
 #include "kernels/ops/backend.h"
+#include "worker/decode/decode_forward.h"
 #include "worker/decode/decode_weights.h"
 #include "worker/decode/network_part.h"
 #include "worker/decode/weight_source.h"
@@ -81,61 +82,20 @@ class DecodeModel {
   Status status() const { return exchange_.status(); }
 
  private:
-  // Of one layer; empty where the variant has none.
-  struct Layer {
-    kernels::Tensor gain1, shift1;
-    kernels::Tensor qkv, qkv_bias, q_gain, k_gain, out, out_bias;
-    kernels::Tensor gain2, shift2;
-    kernels::Tensor up, up_bias, down, down_bias;
-    kernels::Tensor k_cache, v_cache;  // [c, g, n, d]
-  };
-  // Layers that follow each other, with or without the ends of the network.
-  struct Chunk {
-    layout::ModelChunk place;
-    std::vector<Layer> layers;
-  };
-  // Of all rows of a call: [max_rows, ...], of which a call uses the first R.
-  struct Buffers {
-    kernels::Tensor tokens, sequences, positions;  // i32 [R]
-    kernels::Tensor residual, y, partial, second;  // [R, h]; second: with a parallel residual
-    kernels::Tensor mean, rstd;                    // accumulator type [R]
-    kernels::Tensor qkv, o;                        // [R, (a + 2g) d], [R, a d]
-    kernels::Tensor lse;                           // accumulator type [a, R], of long prompts
-    kernels::Tensor qk_input, qk_rstd;             // [R, (a + g) d], [R, a + g], with QK norm
-    kernels::Tensor pre, act;                      // [R, up's outputs], [R, ffn]
-    kernels::Tensor bias_sum;                      // [h], with a parallel residual
-    kernels::Tensor head_rows, logits;             // [logit_rows, h], [logit_rows, v]
-    kernels::Tensor wide_logits;                   // f32 [logit_rows, v], of 16-bit ones
-    kernels::Tensor all_logits;                    // [t logit_rows, v], where ranks share them
-  };
-  // A branch that is not yet added to the residual.
-  struct Open {
-    kernels::Partials partials;
-    kernels::Tensor bias, other_bias;
-    kernels::Tensor positions;  // of the embedding: the position table
-    bool first = false;         // nothing before it
-  };
-
   explicit DecodeModel(const Args& args);
   Status Plan(memory::MemoryPlan* plan);
   void Bind();
-  void BindLayer(const WeightSource& weights, int64_t number, Layer* layer) const;
   bool has_head() const { return chunks_.back().place.has_head; }
-  Buffers Take(memory::StackArena* arena) const;
+  DecodeBuffers Take(memory::StackArena* arena) const;
   void TakeCaches(memory::StackArena* arena);
   void TakePinned(memory::StackArena* arena);
-  int64_t WorkspaceBytes() const;
-  kernels::AttentionDecodeArgs AttentionArgs(const Layer& layer, const Buffers& rows) const;
-
-  // The buffers' first `count` rows.
-  Buffers First(int64_t count) const;
+  int64_t WorkspaceBytes();
+  // What the calls of an op are made with.
+  ForwardPass Pass();
   // Brings the rows to the device, repeating the last one up to `count`.
   void Put(std::span<const Row> rows, int64_t count);
-  // Enqueues the layers, over `count` rows that were put (decode_forward.cc).
+  // Enqueues the layers, over `count` rows that were put.
   void Compute(int64_t count);
-  Open Enter(const Chunk& chunk, const Buffers& rows);
-  Open RunLayer(const Layer& layer, const Buffers& rows, const Open& open);
-  void Leave(const Chunk& chunk, const Buffers& rows, const Open& open);
   // Enqueues the head over rows x [.., h], and the copy of the logits of the first `count` to the
   // host.
   void Head(const kernels::Tensor& x, int64_t count);
@@ -146,25 +106,17 @@ class DecodeModel {
   // Whether the rows are the beginning of one sequence, long enough to be computed as training
   // computes a sequence.
   bool IsLongPrompt(std::span<const Row> rows) const;
-  // Of `count` rows of `rows`.
-  kernels::AttentionForwardArgs PromptArgs(const Buffers& rows) const;
   bool on_host() const { return args_.backend->device().kind() == kernels::DeviceKind::kCpu; }
-  void Norm(const Buffers& rows, const Open& open, const kernels::Tensor& gain,
-            const kernels::Tensor& shift) const;
-  void Attend(const Layer& layer, const Buffers& rows, const kernels::Tensor& partial) const;
-  void FeedForward(const Layer& layer, const Buffers& rows, const kernels::Tensor& partial) const;
-  void Product(const kernels::Tensor& x, const kernels::Tensor& w, const kernels::Tensor& bias,
-               const kernels::Tensor& y) const;
 
   const Args args_;
   PartExchange exchange_;
   std::optional<DecodeWeights> own_weights_;
   model::PositionTables tables_;
-  std::vector<Chunk> chunks_;
-  kernels::Tensor word_, position_, final_gain_, final_shift_, head_;
+  std::vector<DecodeChunk> chunks_;
+  NetworkEnds ends_;
   memory::Block buffers_block_, caches_block_, workspace_block_, pinned_block_;
   std::unique_ptr<memory::Memory> memory_;
-  Buffers buffers_;
+  DecodeBuffers buffers_;
   kernels::Workspace workspace_;
   kernels::Tensor host_rows_;            // pinned, i32 [3, max_rows]: tokens, sequences, positions
   kernels::Tensor host_logits_;          // pinned, as the device's, where that is not the host

@@ -114,6 +114,12 @@ void ChannelObserver::OnEval(const train::EvalRecord& record) {
   out.set_final(record.final);
   if (const auto perplexity = report::Perplexity(record.loss)) out.set_perplexity(*perplexity);
   if (record.bits_per_byte) out.set_bits_per_byte(*record.bits_per_byte);
+  for (const train::EvalSample& sample : record.samples) {
+    auto& to = *out.add_samples();
+    to.set_prompt(sample.prompt);
+    to.set_text(sample.text);
+    to.set_finish(sample.finish);
+  }
   deps_.send(std::move(message));
 }
 

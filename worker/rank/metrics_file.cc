@@ -64,6 +64,17 @@ std::string Phases(const v1::StepRecord& step) {
   return out + "}";
 }
 
+// The end of an evaluation's object; nothing where there are none.
+std::string Samples(const std::vector<train::EvalSample>& samples) {
+  std::string out;
+  for (const train::EvalSample& one : samples) {
+    out += fmt::format("{}{{\"prompt\": {}, \"text\": {}, \"finish\": {}}}",
+                       out.empty() ? "" : ", ", base::JsonQuoted(one.prompt),
+                       base::JsonQuoted(one.text), base::JsonQuoted(one.finish));
+  }
+  return out.empty() ? "" : fmt::format(", \"samples\": [{}]", out);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string& path) {
@@ -103,6 +114,7 @@ void MetricsFile::OnEval(const train::EvalRecord& record) {
     units += fmt::format(", \"perplexity\": {}", Number(*perplexity));
   if (record.bits_per_byte)
     units += fmt::format(", \"bits_per_byte\": {}", Number(*record.bits_per_byte));
+  units += Samples(record.samples);
   WriteLine(fmt::format(
       "{{\"kind\": \"eval\", \"step\": {}, \"split\": {}, \"loss\": {}, \"tokens\": {}, "
       "\"final\": {}{}}}\n",

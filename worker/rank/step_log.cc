@@ -151,6 +151,12 @@ void StepLog::OnEval(const train::EvalRecord& record) {
                {"at_step", record.step},
                {"bits_per_byte", fmt::format("{:.6f}", *record.bits_per_byte)}});
   }
+  for (const train::EvalSample& sample : record.samples) {
+    log::Info("sample", {{"at_step", record.step},
+                         {"prompt", sample.prompt},
+                         {"text", sample.text},
+                         {"finish", sample.finish}});
+  }
   if (next_ != nullptr) next_->OnEval(record);
 }
 

@@ -101,7 +101,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
     return base::Unavailable("evaluation after step {}: another rank could not read its data",
                              step);
   }
-  return EvalRecord{.step = step,
+  EvalRecord record{.step = step,
                     .time_us = base::ToUnixMicros(args_.clock->WallNow()),
                     .loss = sums.tokens > 0 ? sums.loss / sums.tokens : 0,
                     .tokens = static_cast<int64_t>(sums.tokens),
@@ -110,6 +110,9 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                     .split = "valid",
                     .final = final,
                     .measure = MeasureOf(loader_args, args_.fixed_windows)};
+  if (args_.prompts == nullptr) return record;
+  ASSIGN_OR_RETURN(record.samples, args_.prompts->Write([&] { args_.observer->OnProgress(step); }));
+  return record;
 }
 
 }  // namespace mt::train

@@ -14,6 +14,7 @@
 #include "worker/train/observer.h"
 #include "worker/train/records.h"
 #include "worker/train/run_data.h"
+#include "worker/train/samples/prompt_samples.h"
 
 namespace mt::train {
 
@@ -32,6 +33,7 @@ class Evaluator {
     int64_t micro_batch_size = 0;
     int loader_threads = 1;
     int prefetch = 2;
+    PromptSamples* prompts = nullptr;  // nullptr: none
   };
   explicit Evaluator(const Args& args) : args_(args) {}
 
@@ -48,7 +50,8 @@ class Evaluator {
   // which the end of the run asks for.
   bool DueAfter(int64_t step, int64_t total_steps) const;
   // Evaluates after `step`, the last one done; over the whole split if `final`. Without `final` the
-  // last step of a run may be evaluated as one at which it is due. Blocks.
+  // last step of a run may be evaluated as one at which it is due. Blocks. The first replica writes
+  // the samples and has them in its record; the others wait.
   // kUnavailable where another rank could not read its data.
   StatusOr<EvalRecord> Run(int64_t step, bool final);
 

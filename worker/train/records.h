@@ -19,6 +19,7 @@
 #include "worker/memory/memory.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/trace/step_profile.h"
+#include "worker/train/samples/prompt_samples.h"
 
 namespace mt::train {
 
@@ -34,6 +35,7 @@ struct EvalRecord {
   std::string split;   // "valid"
   bool final = false;  // after the last step, over the whole split
   checkpoint::Measure measure{};
+  std::vector<EvalSample> samples{};  // of the job's prompts, in their order
 };
 
 struct CheckpointRecord {

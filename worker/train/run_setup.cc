@@ -232,6 +232,12 @@ Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
 Status RunSetup::MakeEngine() {
   if (!plan_.has_value()) return base::Internal("no engine was planned");
   ASSIGN_OR_RETURN(parts_.engine, engine::Engine::Create(*std::move(plan_)));
+  ASSIGN_OR_RETURN(parts_.prompts, PromptSamples::Create({.job = args_.job,
+                                                          .data_root = args_.data_root,
+                                                          .tokenizer = parts_.data->tokenizer,
+                                                          .engine = parts_.engine.get(),
+                                                          .groups = args_.groups,
+                                                          .backend = args_.backend}));
   return OkStatus();
 }
 
@@ -462,7 +468,8 @@ void RunSetup::MakeParts() {
                       .fixed_windows = spec::HasFixedWindows(job),
                       .micro_batch_size = job.training().micro_batch_size(),
                       .loader_threads = static_cast<int>(job.data().loader_threads()),
-                      .prefetch = static_cast<int>(job.data().prefetch())});
+                      .prefetch = static_cast<int>(job.data().prefetch()),
+                      .prompts = parts_.prompts.get()});
 }
 
 void RunSetup::AnnounceReady() const {

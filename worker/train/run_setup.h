@@ -38,6 +38,7 @@ struct RunParts {
   std::unique_ptr<parallel::CommSpans> spans;  // idle; that the engine has, unless TrainArgs has it
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<Checkpointer> checkpointer;
+  std::unique_ptr<PromptSamples> prompts;  // nullptr: none
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<StepReporter> reporter;

@@ -15,9 +15,9 @@ namespace mt::layout {
 namespace {
 
 constexpr std::array<GroupUse, kNumGroupUses> kUses = {
-    GroupUse::kWorld,     GroupUse::kCheckpoint,   GroupUse::kControl,
-    GroupUse::kTensor,    GroupUse::kTensorCopies, GroupUse::kTensorControl,
-    GroupUse::kGradients, GroupUse::kWeights,      GroupUse::kTied};
+    GroupUse::kWorld,        GroupUse::kCheckpoint,    GroupUse::kControl,   GroupUse::kTensor,
+    GroupUse::kTensorCopies, GroupUse::kTensorControl, GroupUse::kGradients, GroupUse::kWeights,
+    GroupUse::kTied,         GroupUse::kDecode};
 
 GroupAxes AxesOf(const MeshSizes& sizes, int world_rank, bool tied_tables = true) {
   return {Mesh::Create(sizes).value(), world_rank, tied_tables};
@@ -58,6 +58,10 @@ TEST(GroupAxes, AreThoseOfMegatronsExample) {
                                                         {"tp/10", {10, 11}},
                                                         {"tp/12", {12, 13}},
                                                         {"tp/14", {14, 15}}}));
+  // Its model parallel groups.
+  EXPECT_EQ(GroupsOf(sizes, GroupUse::kDecode),
+            (Groups{{"decode/0", {0, 1, 4, 5, 8, 9, 12, 13}},
+                    {"decode/2", {2, 3, 6, 7, 10, 11, 14, 15}}}));
   // Its embedding groups: the ends of [g0, g4, g8, g12] and of the three beside it.
   EXPECT_EQ(
       GroupsOf(sizes, GroupUse::kTied),
@@ -100,6 +104,8 @@ int SizeByHand(const MeshSizes& m, GroupUse use) {
       return m.cp * m.dp;
     case GroupUse::kTied:
       return m.pp > 1 ? 2 : 0;
+    case GroupUse::kDecode:
+      return m.tp * m.pp;
     default:
       return m.tp * m.cp * m.dp * m.pp;
   }
@@ -135,9 +141,9 @@ TEST(GroupAxes, HaveTheNamesOfTheHeader) {
   names.reserve(kUses.size());
   for (const GroupUse use : kUses)
     names.push_back(AxesOf({.tp = 2, .dp = 2, .pp = 2}, 7).PlaceIn(use)->name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"world/0", "checkpoint/0", "control/0", "tp/6", "tp-copies/6",
-                                      "tp-control/6", "dp-reduce/5", "dp-gather/5", "tied/3"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"world/0", "checkpoint/0", "control/0", "tp/6",
+                                             "tp-copies/6", "tp-control/6", "dp-reduce/5",
+                                             "dp-gather/5", "tied/3", "decode/2"}));
 }
 
 TEST(GroupAxes, UntiedTablesHaveNoGroup) {

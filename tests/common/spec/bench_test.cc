@@ -43,6 +43,8 @@ TEST(Bench, RefusesWhatItHasNoUseFor) {
   EXPECT_EQ(BenchFaults({"training.eval.every_iters=5", "training.exit_at_iter=9"}, &job),
             "training.eval.every_iters: a bench does not evaluate; leave it out\n"
             "training.exit_at_iter: a bench runs to its end; leave it out");
+  EXPECT_EQ(BenchFaults({"training.eval.prompts=[a]"}, &job),
+            "training.eval.prompts: a bench does not evaluate; leave it out");
   EXPECT_EQ(BenchFaults({"training.exit_interval=9"}, &job),
             "training.exit_interval: a bench runs to its end; leave it out");
   EXPECT_EQ(BenchFaults({"checkpoint.directory=here", "checkpoint.every_iters=5"}, &job),
@@ -69,9 +71,10 @@ TEST(Bench, ItsFieldsAreForItsKind) {
 TEST(Bench, AnyJobFileBecomesOne) {
   const std::vector<std::string> bench = BenchOverrides();
   std::vector<std::string> overrides = {
-      "training.eval.every_iters=10", "checkpoint.every_iters=10", "checkpoint.directory=somewhere",
-      "training.exit_after=1h",       "optimizer.decay=wsd",       "optimizer.wsd.over=20%",
-      "optimizer.wsd.style=linear",   "optimizer.warmup=70",       "optimizer.min_lr=1e-4"};
+      "training.eval.every_iters=10",   "training.eval.prompts=[a, b]", "checkpoint.every_iters=10",
+      "checkpoint.directory=somewhere", "training.exit_after=1h",       "optimizer.decay=wsd",
+      "optimizer.wsd.over=20%",         "optimizer.wsd.style=linear",   "optimizer.warmup=70",
+      "optimizer.min_lr=1e-4"};
   EXPECT_EQ(FaultsOf(overrides), "");
   overrides.insert(overrides.end(), bench.begin(), bench.end());
   overrides.emplace_back("bench.steps=2");
@@ -82,6 +85,7 @@ TEST(Bench, AnyJobFileBecomesOne) {
   EXPECT_EQ(loaded.job.model().hidden_size(), 64);
   EXPECT_EQ(loaded.job.parallel().data(), 2);
   EXPECT_EQ(loaded.job.optimizer().decay(), megatrain::v1::Optimizer::DECAY_CONSTANT);
+  EXPECT_EQ(loaded.job.training().eval().prompts_size(), 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // tests/worker/memory compares them with what the engine plans.
 #include "common/spec/memory_formula.h"
 
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -88,6 +89,22 @@ TEST(MemoryFormula, BytesPerParameter) {
     EXPECT_EQ(cut.gradients, whole.gradients);
     EXPECT_EQ(cut.optimizer, whole.optimizer / 2);
   }
+}
+
+// Keys and values of 2 layers and 64 channels; rows of 128 tokens: three of h, queries and what is
+// attended, keys and values, both sides of the activation; logits of eight rows.
+TEST(MemoryFormula, PromptsOfEvaluations) {
+  EXPECT_EQ(Memory({}).prompts, 0);
+  const auto with = [](const std::string& prompts) {
+    return Memory({"training.eval.every_iters=5", "training.eval.prompt_tokens=10", prompts});
+  };
+  const RankMemory two = with("training.eval.prompts=[abc, ab]");
+  constexpr int64_t kRows = 128 * (3 * 64 + 2 * 64 + 2 * 64 + 2 * 256);
+  constexpr int64_t kPosition = 2 * 2 * 64;
+  EXPECT_EQ(two.prompts, 4 * (kPosition * 13 * 2 + kRows) + 4 * 8 * 384);
+  EXPECT_EQ(two.total(), Memory({}).total() + two.prompts);
+  const RankMemory long_one = with("training.eval.prompts=[" + std::string(40, 'a') + "]");
+  EXPECT_EQ(long_one.prompts, 4 * (kPosition * 32 + kRows) + 4 * 8 * 384) << "all positions";
 }
 
 TEST(MemoryFormula, SgdKeepsOneMomentOrNone) {

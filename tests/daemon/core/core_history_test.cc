@@ -206,5 +206,47 @@ TEST_F(HistoryCoreTest, QueriesAreCheckedAndAnswered) {
             absl::StatusCode::kNotFound);
 }
 
+// Asked for they come alone, of the newest evaluations as many as fit into a message; with all else
+// they stay where they are.
+TEST_F(HistoryCoreTest, SamplesComeWhereTheyAreAskedFor) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1);
+  Report(worker, StepsMessage(job, 1, 30));
+  for (const int step : {10, 20, 30}) {
+    v1::WorkerMessage message;
+    v1::JobReport& report = *message.mutable_job_report();
+    report.set_job_uid(job.uid());
+    report.set_epoch(job.epoch());
+    report.mutable_eval()->set_step(step);
+    report.mutable_eval()->set_split("valid");
+    auto& sample = *report.mutable_eval()->add_samples();
+    sample.set_prompt("once");
+    sample.set_text(std::string(900'000, 'x'));
+    Report(worker, message);
+  }
+  EXPECT_EQ(Get(job.uid()).last_eval().step(), 30);
+  EXPECT_EQ(Get(job.uid()).last_eval().samples_size(), 0) << "a job is small";
+  v1::QueryHistoryRequest request;
+  request.mutable_job()->set_uid(job.uid());
+  const auto steps = [&] {
+    auto answer = core_->api().streams().QueryHistory(request);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    v1::History history;
+    (*answer)(&history);
+    std::vector<int64_t> out = {history.steps_size()};
+    for (const v1::EvalRecord& eval : history.evals()) {
+      out.push_back(eval.step());
+      EXPECT_EQ(eval.samples_size(), request.samples() ? 1 : 0);
+    }
+    return out;
+  };
+  EXPECT_EQ(steps(), (std::vector<int64_t>{30, 10, 20, 30}));
+  request.set_samples(true);
+  EXPECT_EQ(steps(), (std::vector<int64_t>{0, 20, 30})) << "three would be 2.7 MB";
+  request.set_from_step(10);
+  request.set_to_step(10);
+  EXPECT_EQ(steps(), (std::vector<int64_t>{0, 10}));
+}
+
 }  // namespace
 }  // namespace mt::daemon

@@ -55,6 +55,23 @@ TEST(StepFeed, HistoryThenLive) {
   EXPECT_EQ(seen, (std::vector<int64_t>{4, 5, 6}));
 }
 
+TEST(StepFeed, SamplesGoToThoseWhoReadNow) {
+  StepFeed feed;
+  base::ManualClock clock;
+  feed.AddStep(Step(1, 1), clock.Now());
+  const auto now = feed.Subscribe(1, seconds(0));
+  v1::EvalRecord eval;
+  eval.set_step(1);
+  eval.add_samples()->set_text("text");
+  feed.AddEval(eval);
+  const auto later = feed.Subscribe(0, seconds(0));
+  EXPECT_EQ(now->Take(nullptr).item->eval->samples_size(), 1);
+  EXPECT_EQ(later->Take(nullptr).item->step->step(), 1);
+  const auto kept = later->Take(nullptr);
+  EXPECT_EQ(kept.item->eval->step(), 1);
+  EXPECT_EQ(kept.item->eval->samples_size(), 0);
+}
+
 TEST(StepFeed, SlowReaderLosesTheOldestAndIsTold) {
   StepFeed feed;
   base::ManualClock clock;

@@ -144,6 +144,16 @@ TEST_F(ReportsTest, EvaluationsInTheUnitsThatAreKnown) {
   EXPECT_FALSE(other.has_bits_per_byte());
 }
 
+TEST_F(ReportsTest, SamplesOfAnEvaluation) {
+  observer_.OnEval({.step = 5, .samples = {{"a", "b", "tokens"}, {"", "c", "eod"}}});
+  ASSERT_EQ(sent_.size(), 1U);
+  const megatrain::v1::EvalRecord& eval = sent_[0].job_report().eval();
+  ASSERT_EQ(eval.samples_size(), 2);
+  EXPECT_EQ(eval.samples(0).prompt() + eval.samples(0).text(), "ab");
+  EXPECT_EQ(eval.samples(1).text(), "c");
+  EXPECT_EQ(eval.samples(1).finish(), "eod");
+}
+
 TEST_F(ReportsTest, TheLogPassesEverythingOn) {
   StepLog log(megatrain::v1::JobSpec(), &observer_);
   log.OnState(train::TrainState::kTraining, 1);

@@ -42,7 +42,15 @@ std::vector<std::string> FourLayers(std::vector<std::string> overrides) {
   overrides.emplace_back("model.layers=4");
   overrides.emplace_back("training.eval.every_iters=10");
   overrides.emplace_back("training.eval.iters=2");
+  overrides.emplace_back("training.eval.prompts=[abc, x, \"\"]");
+  overrides.emplace_back("training.eval.prompt_tokens=10");
   return overrides;
+}
+
+std::vector<std::string> TextsOf(const EvalRecord& eval) {
+  std::vector<std::string> texts;
+  for (const EvalSample& sample : eval.samples) texts.push_back(sample.text);
+  return texts;
 }
 
 class EveryAxisTest : public LayoutTest, public ::testing::WithParamInterface<LayoutCase> {};
@@ -58,6 +66,8 @@ TEST_P(EveryAxisTest, GivesTheCurveOfOneRank) {
     ASSERT_TRUE(got.evals[i].bits_per_byte && one.evals[i].bits_per_byte);
     EXPECT_LE(std::abs(*got.evals[i].bits_per_byte - *one.evals[i].bits_per_byte),
               1e-12 * *one.evals[i].bits_per_byte);
+    EXPECT_EQ(TextsOf(one.evals[i]).size(), 3U);
+    EXPECT_EQ(TextsOf(got.evals[i]), TextsOf(one.evals[i]));
   }
   EXPECT_EQ(got.infos[0].parameters, one.infos[0].parameters);
   EXPECT_EQ(got.steps[3].model_flops(), one.steps[3].model_flops());

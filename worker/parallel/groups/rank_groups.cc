@@ -60,6 +60,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
                  .tied_tables = job.model().tie_embeddings(),
                  .overlap_links = parallel.overlap().pipeline(),
                  .saves_beside = job.checkpoint().async_save(),
+                 .decodes = job.training().eval().prompts_size() > 0,
                  .factory = factory,
                  .device_factory = on_device,
                  .copy_factory = over_copies,
@@ -106,7 +107,9 @@ Status RankGroups::MakeDeviceGroups(const Args& args, comm::GroupFactory* factor
   comm::GroupFactory* const copies = args.copy_factory == nullptr ? factory : args.copy_factory;
   RETURN_IF_ERROR(Add(GroupUse::kGradients, copies, &dp_reduce_));
   RETURN_IF_ERROR(Add(GroupUse::kWeights, copies, &dp_gather_));
-  return Add(GroupUse::kTied, copies, &tied_);
+  RETURN_IF_ERROR(Add(GroupUse::kTied, copies, &tied_));
+  if (!args.decodes || axes_.SizeOf(layout::kStageAxes) == 1) return OkStatus();
+  return Add(GroupUse::kDecode, factory, &decode_);
 }
 
 Status RankGroups::Add(GroupUse use, comm::GroupFactory* factory, comm::ProcessGroup** out) {
@@ -175,7 +178,7 @@ Status RankGroups::status() const {
 Status RankGroups::device_status() const {
   if (!enqueues_) return OkStatus();
   for (const comm::ProcessGroup* group :
-       {control_, tp_, tp_copies_, tp_control_, dp_reduce_, dp_gather_, tied_}) {
+       {control_, tp_, tp_copies_, tp_control_, dp_reduce_, dp_gather_, tied_, decode_}) {
     if (group != nullptr) RETURN_IF_ERROR(group->status());
   }
   base::MutexLock lock(&mu_);
@@ -192,7 +195,7 @@ GroupStats RankGroups::Stats() const {
   if (control_ != world_) add(control_, &stats.world);
   for (const comm::ProcessGroup* group : {tp_, tp_copies_, tp_control_}) add(group, &stats.tp);
   for (const comm::ProcessGroup* group : {dp_reduce_, dp_gather_}) add(group, &stats.dp);
-  add(tied_, &stats.pp);
+  for (const comm::ProcessGroup* group : {tied_, decode_}) add(group, &stats.pp);
   base::MutexLock lock(&mu_);
   for (const LinkEnd* end : Ends()) AddStats(end->Stats(), &stats.pp);
   return stats;

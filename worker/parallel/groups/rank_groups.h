@@ -25,7 +25,7 @@ namespace mt::parallel {
 // Counters added up over the groups of each axis; the seconds of groups that overlap are added too.
 struct GroupStats {
   comm::CommStats tp;
-  comm::CommStats pp;     // links, and the exchange between the ends of a tied table
+  comm::CommStats pp;     // links, the exchange between the ends of a tied table, and texts
   comm::CommStats dp;     // gradients and weights
   comm::CommStats world;  // end-of-step vectors, evaluation sums, checkpoints, host words
 };
@@ -41,6 +41,7 @@ class RankGroups {
     bool tied_tables = false;  // the first and the last stage hold one table each
     bool overlap_links = true;
     bool saves_beside = false;  // a group for saves that go on beside training
+    bool decodes = false;       // a group for texts that ranks write together
     // Of groups that move what lies in host memory; not used by a world of one.
     comm::GroupFactory* factory = nullptr;
     // Of groups that move what lies in the device's memory; nullptr: the same.
@@ -81,6 +82,9 @@ class RankGroups {
   comm::ProcessGroup* dp_gather() const { return dp_gather_; }
   // The first and the last stage, ranks of the same other coordinates; nullptr on stages between.
   comm::ProcessGroup* tied() const { return tied_; }
+  // The ranks that hold the network once, stage by stage; nullptr without Args::decodes, and with
+  // one stage.
+  comm::ProcessGroup* decode() const { return decode_; }
   // All nullptr with one stage. Used by the training thread, until LetGoOfMemory.
   StageLinks* links() { return &links_; }
   // Whether peers of this host write the memory of this rank, or this rank theirs, so that it must
@@ -125,6 +129,7 @@ class RankGroups {
   comm::ProcessGroup* dp_reduce_ = nullptr;
   comm::ProcessGroup* dp_gather_ = nullptr;
   comm::ProcessGroup* tied_ = nullptr;
+  comm::ProcessGroup* decode_ = nullptr;
   StageLinks links_;
   int64_t communicator_bytes_ = 0;
   mutable base::Mutex mu_;

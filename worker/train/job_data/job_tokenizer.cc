@@ -207,6 +207,34 @@ StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::strin
   return known;
 }
 
+StatusOr<std::unique_ptr<data::Tokenizer>> OpenJobTokenizer(
+    const std::string& data_root, const JobSpec& job,
+    const std::optional<data::TokenizerRecord>& record) {
+  // Of mock data, and of files without a record, the job alone tells it.
+  std::string type = record ? record->type : std::string(TypeText(job.data().tokenizer().type()));
+  if (type.empty()) type = TypeText(Data::Tokenizer::TYPE_NULL);
+  if (type == "null" || type == "byte")
+    return data::MakeTokenizer({.type = type, .vocab_size = job.model().vocab_size()});
+  if (!record) {
+    ASSIGN_OR_RETURN(const data::TokenizerConfig named, ConfigOf(data_root, job));
+    return data::MakeTokenizer(named);
+  }
+  ASSIGN_OR_RETURN(const std::optional<data::TokenizerConfig> files,
+                   FilesOf(data_root, job, *record));
+  if (!files) {
+    return base::NotFound(
+        "neither the job nor a folder beside its data has the files of {}: name them "
+        "(data.tokenizer)",
+        data::RecordText(*record));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<data::Tokenizer> made, data::MakeTokenizer(*files));
+  // Ranks that write a text together must mean the same by a token.
+  if (made->digest() == record->digest) return made;
+  return base::FailedPrecondition("the data are of {}; the files that were found are of {}",
+                                  data::RecordText(*record),
+                                  data::RecordText(data::RecordOfTokenizer(*made)));
+}
+
 Status SettleVocabulary(const std::string& data_root, JobSpec* job) {
   ASSIGN_OR_RETURN(const std::optional<data::TokenizerRecord> record,
                    FindJobTokenizer(data_root, *job));

@@ -2,11 +2,13 @@
 // agree. It decides the vocabulary of a job that leaves it open.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "common/base/status.h"
 #include "worker/data/tokenizer/record.h"
+#include "worker/data/tokenizer/tokenizer.h"
 
 namespace megatrain::v1 {
 class JobSpec;
@@ -21,6 +23,14 @@ namespace mt::train {
 // SettleVocabulary warns, and the record has that of the first data set); else errors of the files.
 StatusOr<std::optional<data::TokenizerRecord>> FindJobTokenizer(const std::string& data_root,
                                                                 const megatrain::v1::JobSpec& job);
+
+// The tokenizer of a run for texts: of the files that the job names or that lie beside its data;
+// ids (null) where nothing tells one. `record`: FindJobTokenizer's. kNotFound where its files are
+// neither named nor there, kFailedPrecondition where they have another digest; else errors of the
+// files.
+StatusOr<std::unique_ptr<data::Tokenizer>> OpenJobTokenizer(
+    const std::string& data_root, const megatrain::v1::JobSpec& job,
+    const std::optional<data::TokenizerRecord>& record);
 
 // Sets model.vocab_size where a completed job leaves it open: from FindJobTokenizer, else from the
 // preset. Warns where the data end documents in several ways. kInvalidArgument where nothing tells

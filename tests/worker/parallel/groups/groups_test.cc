@@ -151,6 +151,34 @@ TEST(GroupsOfWordsTest, AreThoseOfAllRanksInTheHostsMemory) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Of one stage tensor ranks have all logits by their own group.
+TEST(GroupsThatDecodeTest, AreThoseOfSeveralStages) {
+  for (const int stages : {1, 2}) {
+    const Mesh mesh = Mesh::Create({.tp = 2, .pp = stages}).value();
+    comm::ThreadsHub hub(comm::CommConfig{});
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < mesh.world_size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto backend = kernels::cpu::MakeCpuBackend({.num_threads = 1}).value();
+        const auto groups = RankGroups::Create({.mesh = mesh,
+                                                .rank = rank,
+                                                .decodes = true,
+                                                .factory = &hub,
+                                                .device = &backend->device()})
+                                .value();
+        EXPECT_EQ(groups->decode() != nullptr, stages > 1);
+        if (stages > 1) {
+          EXPECT_EQ(groups->decode()->rank(), rank);
+          EXPECT_EQ(groups->decode()->size(), 4);
+        }
+        const auto stream = backend->device().CreateStream(kernels::StreamPriority::kLow);
+        EXPECT_TRUE(groups->world()->Barrier(*stream).ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST(GroupsOverCopiesTest, AreThoseOfGradientsAndWeights) {
   const Mesh mesh = Mesh::Create({.dp = 2, .pp = 2}).value();
   comm::ThreadsHub hub(comm::CommConfig{});

@@ -106,6 +106,10 @@ void PutRun(const JobSpec& job, Facts* out) {
            training.exit_at_iter(), training.exit_interval(), training.exit_after(),
            training.nonfinite(), training.stop_after_skipped(), job.data().prefetch(),
            job.data().loader_threads(), job.data().allow_changed(), job.data().allow_new_blend());
+  // PromptSamples'.
+  const auto& eval = training.eval();
+  out->Put(fmt::format("{}", fmt::join(eval.prompts(), "|")), eval.prompt_tokens(),
+           eval.prompt_temperature());
   const auto& checkpoint = job.checkpoint();
   out->Put(spec::CheckpointDirectory(job), checkpoint.async_save(), checkpoint.at_end(),
            checkpoint.strict(), checkpoint.second(), checkpoint.load(), checkpoint.load_tag(),
@@ -131,7 +135,7 @@ std::vector<Base> Bases() {
       "weight_decay: 0.1, weight_decay_end: 0.2, weight_decay_style: linear}";
   return {
       {"plain",
-       {"training.eval={every_iters: 5, iters: 2}", "checkpoint.every_iters=5",
+       {"training.eval={every_iters: 5, iters: 2, prompts: [a]}", "checkpoint.every_iters=5",
         "checkpoint.keep_every=10"}},
       {"sgd",
        {mock, "optimizer={type: sgd, lr: 1e-3, decay: constant, weight_decay: 0.1}",
@@ -211,6 +215,7 @@ Texts OtherValues(const std::string& path, const std::string& now) {
       {"parallel.layout", {"\"1,3\"", "\"2,1,1,0\""}},
       {"parallel.bucket_size", {"4KiB"}},
       {"training.train_samples", {"480"}},
+      {"training.eval.prompts", {"[abc]"}},
       {"training.train_tokens", {"5120"}},
       {"training.batch_ramp", {"\"0:4 64:8\""}},
       {"training.recordings", {"true"}},
