@@ -160,10 +160,12 @@ ALLOWED = {
                      "kernels/ops", "megatrain", "worker/checkpoint", "worker/checkpoint/format", "worker/checkpoint/inspect",
                      "worker/comm", "worker/data", "worker/data/tokenizer", "worker/engine", "worker/failure", "worker/hf", "worker/llmc",
                      "worker/memory", "worker/optim", "worker/parallel", "worker/parallel/groups", "worker/params", "worker/trace",
-                     "worker/train/job_data", "worker/train/samples", "worker/tuning"],
+                     "worker/train/job_data", "worker/train/samples", "worker/train/setup", "worker/tuning"],
     "worker/train/samples": ["common/base", "common/layout", "common/spec", "kernels/ops", "megatrain", "worker/comm",
                              "worker/data/tokenizer", "worker/decode", "worker/engine", "worker/failure", "worker/memory",
                              "worker/parallel", "worker/parallel/groups", "worker/train/job_data"],
+    "worker/train/setup": ["common/base", "common/spec", "megatrain", "worker/checkpoint", "worker/engine", "worker/failure",
+                           "worker/memory"],
     "worker/train/job_data": ["common/base", "common/spec", "megatrain", "worker/data", "worker/data/tokenizer"],
     "worker/tuning": ["common/base", "kernels/core", "kernels/ops", "worker/checkpoint", "worker/failure"],
 }

@@ -1,5 +1,6 @@
 // `mtctl samples`: what a job's evaluations have written behind its prompts
 // (training.eval.prompts), from the history.
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,14 @@ struct SamplesArgs {
   int64_t step = 0;  // 0: the newest
   bool all = false;
 };
+
+// Whether the answer is one of samples. A coordinator that does not know what was asked for answers
+// with steps, and with evaluations that have none.
+bool IsOfSamples(const v1::History& history) {
+  return history.steps().empty() &&
+         std::all_of(history.evals().begin(), history.evals().end(),
+                     [](const v1::EvalRecord& eval) { return eval.samples_size() > 0; });
+}
 
 // Why there is nothing to show, with what to do.
 Status Nothing(const SamplesArgs& args, const v1::Job& job) {
@@ -48,9 +57,16 @@ ExitCode RunSamples(SamplesArgs args, const GlobalOptions& options) {
   request.set_samples(true);
   auto history = (*api)->QueryHistory(request);
   if (!history.ok()) return Complain(history.status());
+  if (!IsOfSamples(*history)) {
+    return Complain(base::Error(absl::StatusCode::kUnimplemented,
+                                "the coordinator does not know samples: is it of an older version "
+                                "(mtctl version)?"));
+  }
   auto& evals = *history->mutable_evals();
   if (evals.empty()) {
-    const auto job = (*api)->GetJob(MakeJobRequest(options, args.history.uid));
+    v1::GetJobRequest of_this;
+    of_this.mutable_job()->set_uid(args.history.uid);
+    const auto job = (*api)->GetJob(of_this);
     return Complain(job.ok() ? Nothing(args, *job) : job.status());
   }
   if (!args.all && args.step == 0) evals.DeleteSubrange(0, evals.size() - 1);

@@ -291,19 +291,21 @@ RankMemory MemoryOfReader(const JobSpec& reader, const JobSpec& trained) {
   return memory;
 }
 
+int64_t PromptMemoryOf(const JobSpec& job, int stage) {
+  return PromptBytes(job, MemorySizes(job), LayerSplitOf(job).LayersOfStage(stage));
+}
+
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots) {
   const MemorySizes n(job);
   RankMemory memory;
   const std::vector<ModelChunk> chunks = LayerSplitOf(job).OfStage(stage);
   CHECK_EQ(chunks.size(), slots.size());
-  int64_t layers = 0;
   for (size_t c = 0; c < chunks.size(); ++c) {
     memory.parameters += StoredElements(job, n, chunks[c]);
     memory.activations += slots[c] * SlotBytes(job, n, chunks[c]);
     memory.gathered_inputs += slots[c] * GatheredBytes(job, n, chunks[c].num_layers);
-    layers += chunks[c].num_layers;
   }
-  memory.prompts = PromptBytes(job, n, layers);
+  memory.prompts = PromptMemoryOf(job, stage);
   memory.tensor_sums = TensorSumBytes(job, n);
   memory.weights = n.e * memory.parameters;
   memory.gradients = n.w * memory.parameters;

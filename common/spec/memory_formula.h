@@ -49,6 +49,9 @@ struct RankMemory {
 // result is within 2 % of what the engine plans.
 RankMemory MemoryOf(const JobSpec& job, int stage, std::span<const int> slots);
 
+// RankMemory::prompts of it alone, which no schedule changes.
+int64_t PromptMemoryOf(const JobSpec& job, int stage);
+
 // The memory of a job that reads a checkpoint (job_kind.h) of this completed job: weights in the
 // type that is computed in, and as activations the cache of keys and values. It is as long as the
 // longest prompt may be in tokens, one a byte, and what is asked for; in scores, as the positions.

@@ -70,8 +70,9 @@ Status Evaluator::SumSamples(data::Loader* loader, int64_t step, Status* read) {
   return OkStatus();
 }
 
-StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
+StatusOr<EvalRecord> Evaluator::Run(int64_t step, EvalScope scope) {
   const base::MonotonicTime begin = args_.clock->Now();
+  const bool final = scope == EvalScope::kWhole;
   const bool whole = final || args_.samples_per_eval == 0;
   data::Loader::Args loader_args{.dataset = whole ? args_.data->whole_valid : args_.data->valid,
                                  .micro_batch_size = args_.micro_batch_size,
@@ -110,7 +111,7 @@ StatusOr<EvalRecord> Evaluator::Run(int64_t step, bool final) {
                     .split = "valid",
                     .final = final,
                     .measure = MeasureOf(loader_args, args_.fixed_windows)};
-  if (args_.prompts == nullptr) return record;
+  if (args_.prompts == nullptr || scope == EvalScope::kLastPart) return record;
   ASSIGN_OR_RETURN(record.samples, args_.prompts->Write([&] { args_.observer->OnProgress(step); }));
   return record;
 }

@@ -18,6 +18,13 @@
 
 namespace mt::train {
 
+// What is evaluated after a step.
+enum class EvalScope : uint8_t {
+  kPart,      // what evaluations during training read
+  kLastPart,  // the same of the last step, whose kWhole follows
+  kWhole,     // the whole split, after the last step
+};
+
 // One thread. Collective: all ranks evaluate at the same steps. Everything that Args points to must
 // outlive the object.
 class Evaluator {
@@ -49,11 +56,10 @@ class Evaluator {
   // True if an evaluation is due after this step. The one after the last step is the final one,
   // which the end of the run asks for.
   bool DueAfter(int64_t step, int64_t total_steps) const;
-  // Evaluates after `step`, the last one done; over the whole split if `final`. Without `final` the
-  // last step of a run may be evaluated as one at which it is due. Blocks. The first replica writes
-  // the samples and has them in its record; the others wait.
-  // kUnavailable where another rank could not read its data.
-  StatusOr<EvalRecord> Run(int64_t step, bool final);
+  // Evaluates after `step`, the last one done. Blocks. The first replica writes the samples, once
+  // for each step (not with kLastPart), and has them in its record; the others wait. kUnavailable
+  // where another rank could not read its data.
+  StatusOr<EvalRecord> Run(int64_t step, EvalScope scope);
 
  private:
   // Sums over all of this replica's microbatches. An error of the loader is kept in *read and empty

@@ -7,10 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/layout/group_axes.h"
 #include "common/spec/derived.h"
@@ -20,10 +16,11 @@
 #include "worker/checkpoint/inspect/run_totals.h"
 #include "worker/checkpoint/inspect/saved_tokenizer.h"
 #include "worker/failure/failure.h"
-#include "worker/memory/machine_room.h"
 #include "worker/train/job_data/job_tokenizer.h"
 #include "worker/train/load_state.h"
 #include "worker/train/run_state.h"
+#include "worker/train/setup/agreement.h"
+#include "worker/train/setup/optional_memory.h"
 
 namespace mt::train {
 
@@ -50,19 +47,6 @@ OtherRuns OtherRunsOf(const std::string& directory, const std::string& run) {
   return all;
 }
 
-// Collective: the first rank without room, or the number of ranks.
-StatusOr<int64_t> ShortRank(checkpoint::Exchange* exchange, const memory::RankRoom& mine) {
-  const nlohmann::json text = {mine.machine, mine.needed_bytes, mine.available_bytes};
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange->AllGather(text.dump()));
-  std::vector<memory::RankRoom> ranks;
-  for (const std::string& one : all) {
-    const nlohmann::json rank = nlohmann::json::parse(one);
-    ranks.push_back(
-        {.machine = rank.at(0), .needed_bytes = rank.at(1), .available_bytes = rank.at(2)});
-  }
-  return memory::RankWithoutRoom(ranks);
-}
-
 }  // namespace
 
 RunParts::RunParts() = default;
@@ -86,8 +70,9 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(CompareVocabularies(&exchange));
   ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
-  RETURN_IF_ERROR(PlanInputs(&exchange));
-  RETURN_IF_ERROR(PlanSnapshot(&exchange));
+  const int64_t prompts = PromptSamples::PlannedBytes(*args_.job, args_.groups->axes());
+  RETURN_IF_ERROR(PlanInputs(prompts, &exchange, &plan_));
+  RETURN_IF_ERROR(PlanSnapshot(*args_.job, prompts, &exchange, &plan_));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   RETURN_IF_ERROR(CheckExitAtIter());
@@ -101,11 +86,6 @@ Status RunSetup::Run() {
   MakeParts();
   AnnounceReady();
   return OkStatus();
-}
-
-Status RunSetup::Agree(checkpoint::Exchange* exchange, const Status& mine) {
-  const Status all = exchange->Agree(mine);
-  return mine.ok() ? failure::WithCause(all, failure::Cause::kNetwork) : mine;
 }
 
 Status RunSetup::CompareVocabularies(checkpoint::Exchange* exchange) const {
@@ -190,54 +170,17 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
   return OkStatus();
 }
 
-Status RunSetup::PlanInputs(checkpoint::Exchange* exchange) {
-  if (!plan_.has_value()) return base::Internal("no engine was planned");
-  if (!plan_->CanKeepInputs()) return OkStatus();
-  StatusOr<engine::EnginePlan> keeping = plan_->WithInputsKept();
-  RETURN_IF_ERROR(Agree(exchange, keeping.status()));
-  const bool on_gpu = keeping->on_gpu();
-  const auto room = on_gpu ? keeping->GpuRoom() : keeping->HostRoomWithSnapshot();
-  RETURN_IF_ERROR(Agree(exchange, room.status()));
-  // A GPU is a machine of its own here.
-  const std::string machine =
-      on_gpu ? fmt::format("{}/{}", base::BootId(), args_.groups->rank()) : base::BootId();
-  ASSIGN_OR_RETURN(const int64_t short_rank,
-                   ShortRank(exchange, {machine, room->needed, room->available}));
-  if (short_rank == exchange->size()) {
-    plan_.emplace(*std::move(keeping));
-  } else {
-    log::Info("no room to keep gathered inputs: backward gathers them again",
-              {{"rank", short_rank}});
-  }
-  return OkStatus();
-}
-
-Status RunSetup::PlanSnapshot(checkpoint::Exchange* exchange) {
-  const megatrain::v1::JobSpec& job = *args_.job;
-  if (!job.checkpoint().async_save() || spec::CheckpointDirectory(job).empty()) return OkStatus();
-  if (!plan_.has_value()) return base::Internal("no engine was planned");
-  const StatusOr<engine::EnginePlan::Room> room = plan_->HostRoomWithSnapshot();
-  RETURN_IF_ERROR(Agree(exchange, room.status()));
-  ASSIGN_OR_RETURN(const int64_t short_rank,
-                   ShortRank(exchange, {base::BootId(), room->needed, room->available}));
-  if (short_rank == exchange->size()) {
-    plan_->ReserveSnapshot();
-  } else {
-    log::Warn("no room in host memory for the copy of saves: each holds up training as it writes",
-              {{"rank", short_rank}, {"bytes_here", plan_->SnapshotBytes()}});
-  }
-  return OkStatus();
-}
-
 Status RunSetup::MakeEngine() {
   if (!plan_.has_value()) return base::Internal("no engine was planned");
   ASSIGN_OR_RETURN(parts_.engine, engine::Engine::Create(*std::move(plan_)));
-  ASSIGN_OR_RETURN(parts_.prompts, PromptSamples::Create({.job = args_.job,
-                                                          .data_root = args_.data_root,
-                                                          .tokenizer = parts_.data->tokenizer,
-                                                          .engine = parts_.engine.get(),
-                                                          .groups = args_.groups,
-                                                          .backend = args_.backend}));
+  ASSIGN_OR_RETURN(parts_.prompts,
+                   PromptSamples::Create({.job = args_.job,
+                                          .data_root = args_.data_root,
+                                          .tokenizer = parts_.data->tokenizer,
+                                          .engine = parts_.engine.get(),
+                                          .groups = args_.groups,
+                                          .backend = args_.backend,
+                                          .memory_limit_bytes = args_.memory_limit_bytes}));
   return OkStatus();
 }
 

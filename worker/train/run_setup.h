@@ -61,8 +61,6 @@ class RunSetup {
   RunParts Take() && { return std::move(parts_); }
 
  private:
-  // This rank's error or, where it has none, that of another rank.
-  Status Agree(checkpoint::Exchange* exchange, const Status& mine);
   Status OpenDataAndPlan();
   // The data of two ranks may be recorded with different tokenizers.
   Status CompareVocabularies(checkpoint::Exchange* exchange) const;
@@ -70,11 +68,6 @@ class RunSetup {
   Status SettleChoices(checkpoint::Exchange* exchange);
   // Rank 0: the choices of the checkpoint to go on from.
   StatusOr<tuning::TuningTables> StoredChoices() const;
-  // Collective: memory for the gathered inputs of branches, on all ranks or on none.
-  Status PlanInputs(checkpoint::Exchange* exchange);
-  // Collective: memory for the copy of saves beside training, on all ranks or, where one has no
-  // room, on none; then saves hold up training.
-  Status PlanSnapshot(checkpoint::Exchange* exchange);
   Status MakeEngine();
   // Refuses a training.exit_at_iter that is done already: a chain of submissions would stand still.
   // Another placement of the job that has reached it ends there, as the first one would have.

@@ -87,8 +87,8 @@ TrainResult StepLoop::Run() {
                 if (!run_.evaluator->enabled()) return OkStatus();
                 // What saves are compared by, the last one too.
                 if (run_.job->checkpoint().keep_best() > 0 && run_.evaluator->has_windows())
-                  RETURN_IF_ERROR(Evaluate(run_.cursor.last(), /*final=*/false));
-                return Evaluate(run_.cursor.last(), /*final=*/true);
+                  RETURN_IF_ERROR(Evaluate(run_.cursor.last(), EvalScope::kLastPart));
+                return Evaluate(run_.cursor.last(), EvalScope::kWhole);
               }});
   TrainResult result = end.Finish(ending);
   args_.observer->OnState(TrainState::kExiting, run_.cursor.last());
@@ -159,7 +159,7 @@ Status StepLoop::RunDue(int64_t step) {
   if (!save && !evaluate) return OkStatus();
   RETURN_IF_ERROR(ReadUpTo(step));
   if (save) RETURN_IF_ERROR(BeginSave(/*requested=*/false));
-  return evaluate ? Evaluate(step, /*final=*/false) : OkStatus();
+  return evaluate ? Evaluate(step, EvalScope::kPart) : OkStatus();
 }
 
 Status StepLoop::ReadUpTo(int64_t step) {
@@ -182,8 +182,8 @@ Status StepLoop::ReadUpTo(int64_t step) {
   return OkStatus();
 }
 
-Status StepLoop::Evaluate(int64_t step, bool final) {
-  const StatusOr<EvalRecord> evaluated = run_.evaluator->Run(step, final);
+Status StepLoop::Evaluate(int64_t step, EvalScope scope) {
+  const StatusOr<EvalRecord> evaluated = run_.evaluator->Run(step, scope);
   RETURN_IF_ERROR(NameMissingData(evaluated.status()));
   const EvalRecord& record = *evaluated;
   run_.reporter->MeasureMemory();
@@ -192,7 +192,7 @@ Status StepLoop::Evaluate(int64_t step, bool final) {
   if (!best_evaluation_ ||
       (best_evaluation_->measure == record.measure
            ? record.loss < best_evaluation_->loss || std::isnan(best_evaluation_->loss)
-           : !final)) {
+           : scope != EvalScope::kWhole)) {
     best_evaluation_ = record;
   }
   if (is_rank_0()) {

@@ -46,7 +46,7 @@ class StepLoop final : private CommandTarget {
   Status RunStep(int64_t step);
   // After a step: save and evaluation, where they are due.
   Status RunDue(int64_t step);
-  Status Evaluate(int64_t step, bool final);
+  Status Evaluate(int64_t step, EvalScope scope);
 
   // What commands make the run do.
   Status ReadUpTo(int64_t step) override;

@@ -1,4 +1,7 @@
 // `mtctl samples`, and `follow --samples`: what evaluations have written.
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,11 +58,35 @@ TEST_F(SamplesVerbTest, ShowsTheNewestOneOrAll) {
 }
 
 TEST_F(SamplesVerbTest, ForPrograms) {
-  const Ran json = Mtctl(&server_, {"samples", "tiny", "-o", "json"});
-  EXPECT_EQ(json.code, 0);
-  EXPECT_THAT(json.out, HasSubstr("\"prompt\": \"Once\""));
-  EXPECT_THAT(json.out, HasSubstr("more\\u001b[2J"));
+  const Ran for_programs = Mtctl(&server_, {"samples", "tiny", "-o", "json"});
+  EXPECT_EQ(for_programs.code, 0);
+  EXPECT_THAT(for_programs.out, HasSubstr("\"prompt\": \"Once\""));
+  EXPECT_THAT(for_programs.out, HasSubstr("more\\u001b[2J"));
   EXPECT_EQ(Mtctl(&server_, {"samples", "tiny", "--all", "-o", "name"}).out, "10\n20\n");
+}
+
+// One of before there were samples answers as ever, with steps, with evaluations or with both.
+TEST_F(SamplesVerbTest, AnOlderCoordinatorDoesNotKnowSamples) {
+  for (const bool has_steps : {true, false}) {
+    for (const bool has_evals : {true, false}) {
+      if (!has_steps && !has_evals) continue;
+      server_.state().answer_history = [=](const v1::QueryHistoryRequest&) {
+        v1::History out;
+        if (has_steps) out.add_steps(10);
+        if (has_evals) out.add_evals()->set_step(10);
+        return out;
+      };
+      for (const std::vector<std::string>& how :
+           std::vector<std::vector<std::string>>{{}, {"--step", "10"}, {"--all"}, {"-o", "json"}}) {
+        std::vector<std::string> line = {"samples", "tiny"};
+        line.insert(line.end(), how.begin(), how.end());
+        const Ran ran = Mtctl(&server_, line);
+        EXPECT_EQ(ran.code, kExitInvalidInput);
+        EXPECT_THAT(ran.err, HasSubstr("the coordinator does not know samples"));
+        EXPECT_EQ(ran.out, "");
+      }
+    }
+  }
 }
 
 TEST_F(SamplesVerbTest, SaysWhyThereIsNothing) {

@@ -107,6 +107,21 @@ TEST(MemoryFormula, PromptsOfEvaluations) {
   EXPECT_EQ(long_one.prompts, 4 * (kPosition * 32 + kRows) + 4 * 8 * 384) << "all positions";
 }
 
+// A stage keeps keys and values of its own layers.
+TEST(MemoryFormula, PromptsOfAStage) {
+  const Loaded loaded =
+      LoadOnCpu({"model.layers=3", "parallel.pipeline=2", "parallel.data=1",
+                 "parallel.layout=\"Ett|tL\"", "training.eval.every_iters=5",
+                 "training.eval.prompt_tokens=10", "training.eval.prompts=[abc]"});
+  ASSERT_EQ(FormatFaults(loaded.faults), "");
+  constexpr int64_t kLayer = 4 * 2 * 64 * 13;
+  EXPECT_EQ(PromptMemoryOf(loaded.job, 0) - PromptMemoryOf(loaded.job, 1), kLayer);
+  for (const int stage : {0, 1}) {
+    const std::vector<int> slots = {1};
+    EXPECT_EQ(PromptMemoryOf(loaded.job, stage), MemoryOf(loaded.job, stage, slots).prompts);
+  }
+}
+
 TEST(MemoryFormula, SgdKeepsOneMomentOrNone) {
   const RankMemory momentum = Memory({"optimizer.type=sgd", "optimizer.momentum=0.9"});
   EXPECT_EQ(momentum.optimizer, 4 * momentum.parameters);

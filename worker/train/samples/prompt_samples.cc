@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/log.h"
-#include "common/layout/group_axes.h"
 #include "common/spec/derived.h"
+#include "common/spec/memory_formula.h"
 #include "kernels/ops/tuning.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/comm/process_group.h"
@@ -78,9 +78,23 @@ StatusOr<decode::GenerateRequest> RequestOf(const megatrain::v1::JobSpec& job,
 // Of the field. What a rank keeps besides is memory, which a status without a cause takes for room
 // on a disk.
 Status OfPrompts(const Status& status) {
-  const Status named = base::Annotate(status, kField);
+  Status named = base::Annotate(status, kField);
   if (!absl::IsResourceExhausted(named)) return named;
   return failure::WithCause(named, failure::Cause::kOutOfMemory);
+}
+
+// What is left to the rank beside its engine.
+StatusOr<int64_t> BytesLeft(const PromptSamples::Args& args) {
+  kernels::Device& device = args.backend->device();
+  if (args.memory_limit_bytes == 0) return memory::AvailableBytes(device);
+  const memory::BytesByKind taken = args.engine->MeasureMemory();
+  int64_t bytes = memory::Total(taken) - taken[static_cast<size_t>(memory::Kind::kLibraries)];
+  if (device.Memory()) bytes -= taken[static_cast<size_t>(memory::Kind::kPinned)];
+  return std::max<int64_t>(0, args.memory_limit_bytes - bytes);
+}
+
+bool WritesSamples(const megatrain::v1::JobSpec& job, const layout::GroupAxes& axes) {
+  return job.training().eval().prompts_size() > 0 && axes.IndexIn(layout::kGradientAxes) == 0;
 }
 
 }  // namespace
@@ -121,7 +135,7 @@ Status PromptSamples::Parts::MakeModel(const Args& args, const engine::EngineCon
   int64_t longest = 0;
   for (const auto& ids : request.prompts) longest = std::max(longest, std::ssize(ids));
   const int64_t positions = std::min(config.model.max_positions, longest + request.tokens);
-  ASSIGN_OR_RETURN(const int64_t available, memory::AvailableBytes(args.backend->device()));
+  ASSIGN_OR_RETURN(const int64_t available, BytesLeft(args));
   decode::DecodeModel::Args model_args{
       .config = decode::TrainedDecodeConfig(config.model, positions),
       .sequences = std::min(std::ssize(prompts), kWave),
@@ -171,11 +185,17 @@ PromptSamples::PromptSamples(const Args& args)
       patience_(spec::SaveTimeout(*args.job)) {}
 PromptSamples::~PromptSamples() = default;
 
+int64_t PromptSamples::PlannedBytes(const megatrain::v1::JobSpec& job,
+                                    const layout::GroupAxes& axes) {
+  if (!WritesSamples(job, axes)) return 0;
+  return spec::PromptMemoryOf(job, axes.IndexIn(layout::kStageAxes));
+}
+
 StatusOr<std::unique_ptr<PromptSamples>> PromptSamples::Create(const Args& args) {
   if (args.job->training().eval().prompts_size() == 0) return nullptr;
   std::unique_ptr<PromptSamples> samples(new PromptSamples(args));
   const layout::GroupAxes& axes = args.groups->axes();
-  if (axes.IndexIn(layout::kGradientAxes) != 0) return samples;
+  if (!WritesSamples(*args.job, axes)) return samples;
   const engine::EngineConfig config = engine::EngineConfigFromJob(*args.job, axes);
   auto parts = std::make_unique<Parts>();
   RETURN_IF_ERROR(OfPrompts(parts->ReadPrompts(args, config.model)));

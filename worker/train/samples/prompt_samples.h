@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/layout/group_axes.h"
 #include "kernels/ops/backend.h"
 #include "worker/data/tokenizer/record.h"
 #include "worker/engine/engine.h"
@@ -45,7 +46,11 @@ class PromptSamples {
     engine::Engine* engine = nullptr;
     parallel::RankGroups* groups = nullptr;
     kernels::Backend* backend = nullptr;
+    int64_t memory_limit_bytes = 0;  // TrainArgs has it: of the rank, with its engine
   };
+  // What Create will take of this rank's device, by the formula of `mtctl explain memory`; 0 where
+  // it takes nothing.
+  static int64_t PlannedBytes(const megatrain::v1::JobSpec& job, const layout::GroupAxes& axes);
   // Every rank calls it; nullptr where the job has no prompts. On ranks of the first replica it
   // takes the memory: a cache of keys and values, and rows. Errors name the field: a prompt that
   // the model has no positions for, a tokenizer whose files are not there or that has more tokens

@@ -3,12 +3,14 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "common/spec/memory_formula.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/decode/generate_command.h"
 #include "worker/params/param_store.h"
@@ -79,10 +81,25 @@ TEST_F(SamplesTest, AreThoseOfTheCheckpoint) {
     const std::vector<EvalSample>& samples = run[0].seen.evals[1].samples;
     ASSERT_EQ(texts.size(), samples.size());
     for (size_t i = 0; i < samples.size(); ++i) {
-      EXPECT_EQ(samples[i].text, texts[i]["text"]);
-      EXPECT_EQ(samples[i].finish, texts[i]["finish"]);
+      EXPECT_EQ(samples[i].text, texts[i]["text"].get<std::string>());
+      EXPECT_EQ(samples[i].finish, texts[i]["finish"].get<std::string>());
     }
   }
+}
+
+// It is evaluated twice: as the steps before it, and over the whole split.
+TEST_F(SamplesTest, TheLastStepWritesOnceWhereTheBestIsKept) {
+  std::vector<std::string> overrides = kPrompts;
+  for (const char* const more :
+       {"checkpoint.directory=best", "checkpoint.every_iters=10", "checkpoint.keep_best=1"})
+    overrides.emplace_back(more);
+  const std::vector<RankOutcome> run = RunWith(overrides);
+  ExpectClean(run, 20);
+  std::vector<std::pair<int64_t, size_t>> written;  // step, number of texts
+  for (const EvalRecord& eval : run[0].seen.evals)
+    written.emplace_back(eval.step, eval.samples.size());
+  EXPECT_EQ(written, (std::vector<std::pair<int64_t, size_t>>{{10, 2}, {20, 0}, {20, 2}}));
+  EXPECT_TRUE(run[0].seen.evals.back().final) << "the newest one, which mtctl samples shows";
 }
 
 // What a run learns is for its steps to judge.
@@ -101,6 +118,72 @@ TEST_F(SamplesTest, WeightsThatAreNoNumbersWriteNothingAndEndNoEvaluation) {
   EXPECT_TRUE(run[0].seen.evals[0].samples.empty());
   EXPECT_EQ(failure::CauseOf(run[0].result.status), failure::Cause::kNumeric)
       << run[0].result.status;
+}
+
+// Where memory is short, the prompts come before what a run can do without.
+class SampleMemoryTest : public SamplesTest {
+ protected:
+  // Trains with these overrides, and well, on ranks that may take so much; what the first one has
+  // taken for its engine.
+  int64_t TakenWithin(int64_t limit_bytes, std::vector<std::string> overrides) {
+    adjust_ = [limit_bytes](int, TrainArgs* args) { args->memory_limit_bytes = limit_bytes; };
+    const size_t texts = overrides.front() == kPrompts.front() ? 2U : 0U;
+    overrides.push_back("checkpoint.directory=run" + std::to_string(++runs_));
+    const std::vector<RankOutcome> ranks = RunWith(overrides);
+    ExpectClean(ranks, 20);
+    if (ranks[0].seen.steps.empty()) {
+      ADD_FAILURE() << ranks[0].result.status;
+      return 0;
+    }
+    for (const EvalRecord& eval : ranks[0].seen.evals) EXPECT_EQ(eval.samples.size(), texts);
+    return memory::Total(MemoryOf(ranks[0].seen.steps.back()));
+  }
+  static std::vector<std::string> With(const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = kPrompts;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return all;
+  }
+  // What a rank takes for the prompts, by the formula.
+  int64_t OfPrompts() const {
+    std::vector<std::string> job = With(layout_);
+    job.emplace_back("training.eval.every_iters=10");
+    return spec::PromptMemoryOf(TinyJob(job), 0);
+  }
+  static constexpr int64_t kAmple = int64_t{1} << 32;
+  static constexpr int64_t kLittle = 4096;
+  int runs_ = 0;
+};
+
+TEST_F(SampleMemoryTest, TheCopyOfSavesGivesWay) {
+  const std::vector<std::string> saves = {"checkpoint.every_iters=10",
+                                          "checkpoint.async_save=true"};
+  const int64_t with_copy = TakenWithin(kAmple, With(saves));
+  const int64_t needed = with_copy + OfPrompts();
+  // Workspace is not in the formula.
+  EXPECT_EQ(TakenWithin(needed + (int64_t{1} << 20), With(saves)), with_copy);
+  EXPECT_LT(TakenWithin(needed - kLittle, With(saves)), with_copy) << "else there were no samples";
+  EXPECT_EQ(TakenWithin(needed - kLittle, saves), with_copy) << "without prompts";
+}
+
+TEST_F(SampleMemoryTest, InputsAreGatheredAgain) {
+  layout_ = {"parallel.tensor=2", "parallel.sequence_parallel=true"};
+  const std::vector<std::string> plain = {"checkpoint.async_save=false"};
+  const int64_t kept = TakenWithin(kAmple, With(plain));
+  const int64_t needed = 2 * (kept + OfPrompts());
+  EXPECT_EQ(TakenWithin(needed + kLittle, With(plain)), kept) << "two ranks of one machine";
+  EXPECT_LT(TakenWithin(needed - kLittle, With(plain)), kept);
+  EXPECT_EQ(TakenWithin(needed - kLittle, plain), kept) << "without prompts";
+}
+
+// Nothing else can make room for them.
+TEST_F(SampleMemoryTest, TooLittleForPromptsIsSaidBeforeTheFirstStep) {
+  const int64_t engine = TakenWithin(kAmple, With({"checkpoint.async_save=false"}));
+  ASSERT_GT(OfPrompts(), kLittle);
+  adjust_ = [engine](int, TrainArgs* args) { args->memory_limit_bytes = engine + kLittle; };
+  const std::vector<RankOutcome> ranks = RunWith(With({"checkpoint.directory=none"}));
+  EXPECT_FALSE(ranks[0].created);
+  EXPECT_EQ(failure::CauseOf(ranks[0].result.status), failure::Cause::kOutOfMemory);
+  EXPECT_THAT(std::string(ranks[0].result.status.message()), HasSubstr("training.eval.prompts: "));
 }
 
 // Before the first step, by field.
