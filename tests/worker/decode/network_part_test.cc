@@ -3,20 +3,17 @@
 #include "worker/decode/network_part.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <functional>
-#include <memory>
+#include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "common/base/check.h"
 #include "tests/worker/decode/decode_rig.h"
+#include "tests/worker/decode/ranks_rig.h"
 #include "tests/worker/model/model_rig.h"
-#include "worker/comm/threads/hub.h"
 #include "worker/data/tokenizer/plain_tokenizers.h"
 #include "worker/decode/generator.h"
 
@@ -25,107 +22,6 @@ namespace {
 
 using kernels::DType;
 using model::GptConfig;
-using model::GptModel;
-
-struct Layout {
-  std::string name;
-  int tp = 1;
-  int stages = 1;
-  int chunks = 1;  // of a stage
-  int ranks() const { return tp * stages; }
-};
-
-const std::vector<Layout>& Layouts() {
-  static const std::vector<Layout> all = {{"tp2", 2, 1, 1},        {"pp2", 1, 2, 1},
-                                          {"tp2_pp2", 2, 2, 1},    {"pp3", 1, 3, 1},
-                                          {"pp2_of_two", 1, 2, 2}, {"tp2_pp2_of_three", 2, 2, 3}};
-  return all;
-}
-
-// The chunks of a stage. Of more positions than layers some only pass their input on, and the head
-// may be alone.
-std::vector<GptModel::Chunk> ChunksOf(const GptConfig& config, const Layout& layout, int stage) {
-  const int positions = layout.stages * layout.chunks;
-  std::vector<GptModel::Chunk> chunks;
-  for (int at = stage; at < positions; at += layout.stages) {
-    const int64_t begin = config.layers * at / positions;
-    const int64_t end = config.layers * (at + 1) / positions;
-    chunks.push_back({.place = {.stage = stage,
-                                .chunk = at / layout.stages,
-                                .first_layer = begin,
-                                .num_layers = end - begin,
-                                .has_embedding = at == 0,
-                                .has_head = at + 1 == positions}});
-  }
-  return chunks;
-}
-
-// Gives a rank's rig the part that it stores of the weights of a rig that has all.
-void TakeWeights(const model::ModelRig& whole, model::ModelRig* part) {
-  for (const params::ParamId id : part->Ids()) {
-    const params::ParamSpec& spec = part->registry()[id];
-    const params::ParamId from = whole.IdOf(spec.name);
-    const std::vector<double> all = whole.Weight(from);
-    const base::Runs all_places = whole.registry()[from].Places();
-    const base::Runs places = spec.Places();
-    const kernels::Shape held = spec.Held();
-    const int64_t columns = held.rank() == 2 ? held[1] : 1;
-    const int64_t all_columns = held.rank() == 2 ? spec.shape[1] : 1;
-    std::vector<double> values = part->Weight(id);
-    for (int64_t i = 0; i < held.NumElements(); ++i) {
-      const int64_t element =
-          (spec.begin[0] + i / columns) * all_columns + spec.begin[1] + i % columns;
-      values[static_cast<size_t>(places.At(i))] = all[static_cast<size_t>(all_places.At(element))];
-    }
-    part->SetWeight(id, values);
-  }
-}
-
-// What one rank decodes with.
-struct Rank {
-  DecodeModel* model = nullptr;
-  comm::ProcessGroup* ranks = nullptr;  // nullptr with one stage
-  int number = 0;
-};
-
-// Runs `body` on every rank of the layout, each a thread.
-void RunRanks(const model::ModelRig& whole, const GptConfig& config, const Layout& layout,
-              const std::function<void(const Rank&)>& body) {
-  comm::ThreadsHub hub(comm::CommConfig{});
-  const auto group = [&hub](const std::string& name, int first, int count, int index) {
-    std::vector<int> members;
-    for (int i = 0; i < count; ++i) members.push_back(first + i);
-    return hub.Create({.name = name, .members = members, .my_index = index}).value();
-  };
-  const auto run = [&](int number) {
-    const int stage = number / layout.tp, tensor_rank = number % layout.tp;
-    const int first = stage * layout.tp;
-    const auto shares = group(fmt::format("tp/{}", first), first, layout.tp, tensor_rank);
-    const auto together = group("decode/0", 0, layout.ranks(), number);
-    parallel::TensorParallel tensor(shares.get(), /*sequence_parallel=*/false);
-    GptConfig own = config;
-    own.shard = {.rank = tensor_rank, .size = layout.tp};
-    const std::vector<GptModel::Chunk> chunks = ChunksOf(config, layout, stage);
-    model::ModelRig rig(own, {.chunks = chunks, .tensor = &tensor});
-    TakeWeights(whole, &rig);
-    const TrainedWeights weights(&rig.store());
-    const auto stream = rig.backend().device().CreateStream(kernels::StreamPriority::kLow);
-    DecodeModel::Args args{.config = TrainedDecodeConfig(own, config.seq),
-                           .sequences = 3,
-                           .memory_limit_bytes = int64_t{1} << 32,
-                           .backend = &rig.backend(),
-                           .stream = stream.get(),
-                           .trained = &weights};
-    args.part = {.stages = layout.stages, .tensor = &tensor, .ranks = together.get()};
-    for (const GptModel::Chunk& chunk : chunks) args.part.chunks.push_back(chunk.place);
-    const auto model = DecodeModel::Make(args);
-    ASSERT_TRUE(model.ok()) << model.status();
-    body({model->get(), together.get(), number});
-  };
-  std::vector<std::thread> threads;
-  for (int number = 0; number < layout.ranks(); ++number) threads.emplace_back(run, number);
-  for (std::thread& thread : threads) thread.join();
-}
 
 // The logits of `tokens` as they are read: a prompt of four, then one by one beside another
 // sequence.
@@ -147,15 +43,17 @@ std::vector<std::vector<double>> Logits(DecodeModel* model, const std::vector<in
   return logits;
 }
 
+// Within `tolerance` of a row's largest logit.
 void ExpectNear(const std::vector<std::vector<double>>& got,
-                const std::vector<std::vector<double>>& want) {
+                const std::vector<std::vector<double>>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t row = 0; row < want.size(); ++row) {
     double largest = 0;
     for (const double logit : want[row]) largest = std::max(largest, std::abs(logit));
     ASSERT_EQ(got[row].size(), want[row].size());
     for (size_t v = 0; v < want[row].size(); ++v)
-      ASSERT_NEAR(got[row][v], want[row][v], 1e-12 * largest) << "row " << row << ", token " << v;
+      ASSERT_NEAR(got[row][v], want[row][v], tolerance * largest)
+          << "row " << row << ", token " << v;
   }
 }
 
@@ -177,8 +75,37 @@ TEST_P(RanksTest, HaveTheLogitsOfOne) {
       got[static_cast<size_t>(rank.number)] = Logits(rank.model, tokens);
       EXPECT_TRUE(rank.model->status().ok()) << rank.model->status();
     });
-    ASSERT_NO_FATAL_FAILURE(ExpectNear(got.front(), want));
+    ASSERT_NO_FATAL_FAILURE(ExpectNear(got.front(), want, 1e-12));
     for (const auto& logits : got) EXPECT_EQ(logits, got.front());
+  }
+}
+
+// The sums of ranks are rounded to 8 bits, and so are logits, which travel in 32. A rank by itself
+// is held to the same bound against fp64 (gpu_decode_test.cc).
+TEST_P(RanksTest, HaveTheLogitsOfOneInBf16) {
+  const Layout& layout = Layouts()[GetParam()];
+  for (const Variant& variant : Variants()) {
+    if (variant.name != "gpt2" && variant.name != "llama" && variant.name != "parallel") continue;
+    SCOPED_TRACE(variant.name);
+    GptConfig config = ConfigOf(variant);
+    model::ModelRig whole(config);
+    MakeWeightsUneven(&whole);
+    const std::vector<int32_t> tokens = SomeTokens(config, 5);
+    const auto want = Logits(MakeModel(&whole, config, DType::kBf16, 3).get(), tokens);
+    config.dtype = DType::kBf16;
+    std::vector<std::vector<std::vector<double>>> got(static_cast<size_t>(layout.ranks()));
+    RunRanks(whole, config, layout, [&](const Rank& rank) {
+      got[static_cast<size_t>(rank.number)] = Logits(rank.model, tokens);
+      EXPECT_TRUE(rank.model->status().ok()) << rank.model->status();
+    });
+    ASSERT_NO_FATAL_FAILURE(ExpectNear(got.front(), want, 0.08));
+    for (const auto& logits : got) EXPECT_EQ(logits, got.front());
+    for (const std::vector<double>& row : got.front()) {
+      for (const double logit : row) {
+        const auto bits = std::bit_cast<uint32_t>(static_cast<float>(logit));
+        ASSERT_EQ(bits & 0xFFFFU, 0U) << logit << " is no bf16";
+      }
+    }
   }
 }
 
