@@ -46,6 +46,11 @@ inline constexpr milliseconds kOwnFreeze{2'000};
 // the save that asked fails.
 inline constexpr seconds kEpochAnswer{5};
 
+// L11: a client that holds a reader calls so often; so long after its last call the reader is
+// cancelled.
+inline constexpr seconds kOutputHoldInterval{2};
+inline constexpr seconds kOutputHoldLimit{10};
+
 // P1: limit of a step: this factor times the p99 of the steps so far, at least kStepLimit, and
 // kFirstStepLimit during the first kFirstSteps of a run; limit of a save that writes no byte; of
 // a pause that is to hold and makes no step; interval at which P2 checks progress.

@@ -1,6 +1,8 @@
 // Makes the parts of the API, in an order in which each finds those that it calls.
 #include "daemon/api/api.h"
 
+#include "megatrain/v1/api.pb.h"
+
 namespace mt::daemon {
 
 Api::Api(const Parts& parts)
@@ -30,6 +32,8 @@ Api::Api(const Parts& parts)
               .restore_gate = parts.restore_gate,
               .sessions = parts.sessions,
               .begin_restore = parts.begin_restore}),
-      orphans_(parts.orphans, parts.authority) {}
+      orphans_(parts.orphans, parts.authority),
+      reader_leases_({.ledger = parts.ledger, .keeper = parts.keeper, .clock = parts.own_time}),
+      slot_holders_(parts.ledger, parts.placer) {}
 
 }  // namespace mt::daemon

@@ -7,7 +7,9 @@
 #include "daemon/api/nodes_api.h"
 #include "daemon/api/operations_api.h"
 #include "daemon/api/orphans_api.h"
+#include "daemon/api/reader_leases.h"
 #include "daemon/api/request_book.h"
+#include "daemon/api/slot_holders.h"
 #include "daemon/api/streams_api.h"
 #include "daemon/api/verbs_api.h"
 
@@ -32,6 +34,7 @@ class Api {
     std::function<Status()> begin_restore;
     Orphans* orphans;
     const base::Clock* clock;
+    const base::Clock* own_time;  // of leases
   };
   // All parts outlive it.
   explicit Api(const Parts& parts);
@@ -45,6 +48,8 @@ class Api {
   NodesApi& nodes() { return nodes_; }
   AdminApi& admin() { return admin_; }
   OrphansApi& orphans() { return orphans_; }
+  ReaderLeases& reader_leases() { return reader_leases_; }
+  SlotHolders& slot_holders() { return slot_holders_; }
 
  private:
   RequestBook requests_;
@@ -55,6 +60,8 @@ class Api {
   NodesApi nodes_;
   AdminApi admin_;
   OrphansApi orphans_;
+  ReaderLeases reader_leases_;
+  SlotHolders slot_holders_;
 };
 
 }  // namespace mt::daemon

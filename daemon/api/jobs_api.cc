@@ -12,6 +12,7 @@
 #include "common/base/ids.h"
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/print.h"
 #include "common/spec/update.h"
 #include "common/spec/validate.h"
@@ -43,7 +44,8 @@ std::string ContentOf(const v1::SubmitRequest& request, v1::JobSpec completed) {
       completed.checkpoint().directory() != "none") {
     completed.mutable_checkpoint()->set_directory(completed.name());
   }
-  return spec::Digest(completed) + (request.restart() ? "/restart" : "");
+  return spec::Digest(completed) + (request.restart() ? "/restart" : "") +
+         (request.held() ? "/held" : "");
 }
 
 // A run that keeps nothing has nothing to begin anew.
@@ -54,6 +56,16 @@ Status CheckRestart(const v1::SubmitRequest& request, const v1::JobSpec& spec) {
                                "none), so that it begins a run anyhow",
                                spec.name()),
       reason::kNoCheckpoints);
+}
+
+// What trains or measures is nobody's to hold.
+Status CheckHeld(const v1::SubmitRequest& request, const v1::JobSpec& spec) {
+  const spec::JobKind& kind = spec::KindOf(spec);
+  if (!request.held() || kind.reads) return OkStatus();
+  return rpc::WithReason(
+      base::FailedPrecondition("held: job '{}' is of kind {}, and goes on without its client",
+                               spec.name(), kind.name),
+      reason::kWrongKind);
 }
 
 }  // namespace
@@ -124,12 +136,14 @@ Status JobsApi::Submit(const v1::SubmitRequest& request, std::string_view actor,
     return AnswerAgain(request, *before, response);
   }
   RETURN_IF_ERROR(CheckRestart(request, spec));
+  RETURN_IF_ERROR(CheckHeld(request, spec));
   RETURN_IF_ERROR(CheckNameIsFree(spec));
   const spec::Faults directory = names_directory ? CheckGivenDirectory(*parts_.ledger, spec)
                                                  : ChooseDirectory(*parts_.ledger, &spec);
   if (!directory.empty()) return rpc::WithReason(spec::ToStatus(directory), reason::kInvalidSpec);
   auto stored = std::make_unique<v1::StoredJob>();
   stored->set_directory_given(names_directory);
+  stored->set_held(request.held());
   v1::Job* job = stored->mutable_job();
   job->set_uid(base::NewUid());
   job->set_name(spec.name());

@@ -100,7 +100,8 @@ struct Core::Parts {
              .restore_gate = &restore_gate,
              .begin_restore = [this] { return BeginRestore(&ledger, &authority); },
              .orphans = &orphans,
-             .clock = clock}) {}
+             .clock = clock,
+             .own_time = &own_time}) {}
 
   void RecoverHistory();
   void FlushHistory();
@@ -224,6 +225,7 @@ void Core::Tick() {
     parts_->restore_gate.Tick();
     parts_->roll_call.Tick();
     parts_->sessions.Tick();
+    parts_->api.reader_leases().Tick();
     parts_->keeper.Tick(/*placements=*/parts_->restore_gate.IsOpen());
     parts_->retention.Tick();
   }

@@ -28,6 +28,32 @@ v1::DeviceType DeviceOf(const v1::JobSpec& spec) {
   return spec.placement().device() == v1::Placement::DEVICE_GPU ? v1::GPU : v1::CPU_SLOT;
 }
 
+// A job as far as its spec says how it is placed.
+WaitingJob AsWaiting(const v1::JobSpec& spec) {
+  const v1::Placement& placement = spec.placement();
+  return {.priority = spec.priority(),
+          .num_slots = placement.slots(),
+          .group = std::max<int64_t>(1, spec.parallel().tensor()),
+          .device = DeviceOf(spec),
+          .selector = {placement.node_selector().begin(), placement.node_selector().end()},
+          .exclusive = placement.exclusive()};
+}
+
+// Decides what device auto becomes with these nodes.
+void TakeDevice(const std::vector<FleetNode>& fleet, WaitingJob* waiting) {
+  if (waiting->device == v1::DEVICE_TYPE_UNSPECIFIED)
+    waiting->device = TakesGpus(*waiting, fleet, v1::GPU) ? v1::GPU : v1::CPU_SLOT;
+  waiting->slot_kind = waiting->device == v1::GPU ? "GPU" : "CPU";
+}
+
+std::vector<PlacedRank> PlaceNow(const WaitingJob& waiting, const Offered& offered) {
+  return Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+}
+
+std::string AheadInQueue(const std::string& name) {
+  return fmt::format("job '{}' is ahead in the queue", name);
+}
+
 // The UUID of the slot's GPU; "" for a CPU slot.
 std::string GpuOf(const v1::Node& node, int slot) {
   const auto found = std::ranges::find(node.slots(), slot, &v1::Slot::index);
@@ -53,18 +79,12 @@ std::vector<WaitingJob> Placer::Queue() {
   for (const v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
     const v1::Job& job = stored->job();
     if (job.state() != v1::QUEUED) continue;
-    const v1::Placement& placement = job.spec().placement();
-    queue.push_back(
-        {.uid = job.uid(),
-         .name = job.name(),
-         .priority = job.spec().priority(),
-         .created_us = job.created_us(),
-         .num_slots = job.slots(),
-         .group = std::max<int64_t>(1, job.spec().parallel().tensor()),
-         .device = DeviceOf(job.spec()),
-         .selector = {placement.node_selector().begin(), placement.node_selector().end()},
-         .exclusive = placement.exclusive(),
-         .stands_back = AwaitsBase(*stored)});
+    WaitingJob& waiting = queue.emplace_back(AsWaiting(job.spec()));
+    waiting.uid = job.uid();
+    waiting.name = job.name();
+    waiting.created_us = job.created_us();
+    waiting.num_slots = job.slots();
+    waiting.stands_back = AwaitsBase(*stored);
   }
   SortQueue(&queue);
   return queue;
@@ -121,13 +141,12 @@ void Placer::Run() {
     const Offered offered = OfferTo(waiting, fleet);
     const bool fits = FitsCluster(waiting, offered);
     if (fits && !ahead.empty()) {
-      if (!waiting.stands_back) Wait(stored, fmt::format("job '{}' is ahead in the queue", ahead));
+      if (!waiting.stands_back) Wait(stored, AheadInQueue(ahead));
       continue;
     }
     // Its last placement failed a moment ago; it keeps its place, the others may go on.
     if (parts_.clock->Now() < parts_.keeper->runtimes().RetryAt(waiting.uid)) continue;
-    const std::vector<PlacedRank> placed =
-        Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+    const std::vector<PlacedRank> placed = PlaceNow(waiting, offered);
     if (!placed.empty() && !parts_.roll_call->IsOver()) {
       if (!waiting.stands_back) Wait(stored, std::string(RollCall::kWhy));
       continue;
@@ -144,6 +163,38 @@ void Placer::Run() {
   }
 }
 
+std::string Placer::AheadOf(int64_t priority, const std::vector<FleetNode>& fleet) {
+  std::vector<WaitingJob> queue = Queue();
+  for (WaitingJob& waiting : queue) {
+    if (waiting.stands_back || waiting.priority < priority) break;
+    if (!LaterOrphan(waiting.uid).empty()) continue;
+    TakeDevice(fleet, &waiting);
+    const Offered offered = OfferTo(waiting, fleet);
+    if (FitsCluster(waiting, offered) && PlaceNow(waiting, offered).empty()) return waiting.name;
+  }
+  return "";
+}
+
+Placer::Prospect Placer::ProspectOf(const v1::JobSpec& spec) {
+  const std::vector<FleetNode> fleet = Fleet();
+  WaitingJob asked = AsWaiting(spec);
+  TakeDevice(fleet, &asked);
+  Prospect out{.starts = false, .why = "", .device = asked.device};
+  const Offered offered = OfferTo(asked, fleet);
+  if (!parts_.restore_gate->IsOpen()) {
+    out.why = parts_.restore_gate->Why();
+  } else if (PlaceNow(asked, offered).empty()) {
+    out.why = WaitReason(asked, offered);
+  } else if (const std::string ahead = AheadOf(asked.priority, fleet); !ahead.empty()) {
+    out.why = AheadInQueue(ahead);
+  } else if (!parts_.roll_call->IsOver()) {
+    out.why = std::string(RollCall::kWhy);
+  } else {
+    out.starts = true;
+  }
+  return out;
+}
+
 std::string Placer::LaterOrphan(const std::string& uid) const {
   const int64_t epoch = parts_.ledger->FindJob(uid)->job().epoch();
   for (const v1::StoredAllocation* allocation : parts_.ledger->AllocationsOfJob(uid)) {
@@ -156,8 +207,7 @@ std::string Placer::LaterOrphan(const std::string& uid) const {
 bool Placer::ChooseDevice(v1::StoredJob& stored, const std::vector<FleetNode>& fleet,
                           WaitingJob* waiting) {
   const bool is_auto = waiting->device == v1::DEVICE_TYPE_UNSPECIFIED;
-  if (is_auto) waiting->device = TakesGpus(*waiting, fleet, v1::GPU) ? v1::GPU : v1::CPU_SLOT;
-  waiting->slot_kind = waiting->device == v1::GPU ? "GPU" : "CPU";
+  TakeDevice(fleet, waiting);
   if (!is_auto || waiting->device != v1::GPU) return true;
   const spec::Faults faults = FaultsOnGpus(stored.job().spec());
   if (faults.empty()) return true;

@@ -50,12 +50,22 @@ class Placer {
   void SendAssign(const v1::StoredJob& job, const v1::StoredAllocation& allocation);
   // The faults for which a job of device auto is refused at once, with the nodes as they are now.
   spec::Faults FaultsNow(const v1::JobSpec& spec);
+  // What a job of this (completed) spec would find if it were submitted now.
+  struct Prospect {
+    bool starts = false;  // it would be placed at once
+    std::string why;      // else what it would wait for
+    int device = 0;       // DeviceType, of its slots
+  };
+  Prospect ProspectOf(const v1::JobSpec& spec);
   // The slots of each node that are taken: node -> slot -> job uid.
   std::map<std::string, std::map<int, std::string>> TakenSlots();
+  // The nodes that accept work, with their slots.
+  std::vector<FleetNode> Fleet();
 
  private:
   std::vector<WaitingJob> Queue();
-  std::vector<FleetNode> Fleet();
+  // The job that holds back one of this priority that is submitted now; empty: none does.
+  std::string AheadOf(int64_t priority, const std::vector<FleetNode>& fleet);
   // A node with orphaned ranks of a later epoch of the job; empty: there is none.
   std::string LaterOrphan(const std::string& uid) const;
   // Decides what device auto becomes with the fleet as it is. False: the job failed, since GPUs

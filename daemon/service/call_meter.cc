@@ -31,7 +31,7 @@ constexpr std::array kCodes = {
     "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
     "DataLoss", "Unauthenticated"};
 // Upper bounds in seconds; the alert on slow calls compares p99 with 0.15 s.
-const std::vector<double> kSeconds = {0.005, 0.01, 0.025, 0.05, 0.15, 0.5, 2, 10};
+const std::vector<double> kSeconds = {0.005, 0.025, 0.05, 0.15, 0.5, 2};
 
 }  // namespace
 

@@ -91,6 +91,18 @@ class JobsService final : public v1::Jobs::CallbackService {
       return core.api().orphans().Adopt(*request, ActorOf(*context), response);
     });
   }
+  Unary* HoldOutput(Context* context, const v1::HoldOutputRequest* request,
+                    v1::HoldOutputResponse* response) override {
+    return RunRead(loop_, context, [request, response](Core& core) {
+      return core.api().reader_leases().Hold(*request, response);
+    });
+  }
+  Unary* WhoHolds(Context* context, const v1::WhoHoldsRequest* request,
+                  v1::WhoHoldsResponse* response) override {
+    return RunRead(loop_, context, [request, response](Core& core) {
+      return core.api().slot_holders().WhoHolds(*request, response);
+    });
+  }
   grpc::ServerWriteReactor<v1::Job>* Watch(Context* context,
                                            const v1::GetJobRequest* request) override {
     using Writer = StreamWriter<v1::Job, std::shared_ptr<const v1::Job>>;

@@ -191,6 +191,8 @@ TEST_F(CoordinatorPagesTest, EveryCallThatChangesSomethingIsRefusedWhileSupersed
                                        "Operations.Get",
                                        "Operations.List",
                                        "Operations.Wait",
+                                       "Jobs.HoldOutput",  // says that a client listens
+                                       "Jobs.WhoHolds",
                                        "Nodes.List",
                                        "Nodes.ListOrphans",
                                        "Admin.GetInfo",
