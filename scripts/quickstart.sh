@@ -157,7 +157,7 @@ say "its curve"
 "$bin/mtctl" plot quickstart || true
 if [ "$code" = 0 ]; then
   say "what it writes: three samples"
-  "$bin/mtctl" generate quickstart "${text[@]}" --samples 3 --temperature 0.7 --tokens 60 || code=$?
+  "$bin/mtctl" generate quickstart "${text[@]}" --samples 3 --temperature 0.7 --tokens 60 --wait || code=$?
 fi
 # A clone in which an earlier version trained keeps the directory that it has.
 directory=$(python3 -c 'import json, sys; print(json.load(sys.stdin).get("checkpoint_path") or sys.argv[1])' \

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include "client/commands/run_job.h"
@@ -14,23 +13,6 @@
 
 namespace mt::client {
 namespace {
-
-// "JOB:WHAT"; without a colon `what` is empty.
-struct JobText {
-  std::string job;
-  std::string what;
-};
-
-std::optional<JobText> AsJob(const std::string& text) {
-  std::error_code error;
-  if (text.empty() || text.find('/') != std::string::npos || text.starts_with('.') ||
-      std::filesystem::exists(text, error)) {
-    return std::nullopt;
-  }
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos) return JobText{.job = text, .what = ""};
-  return JobText{.job = text.substr(0, colon), .what = text.substr(colon + 1)};
-}
 
 StatusOr<v1::Job> FetchJob(const JobText& text, const GlobalOptions& options) {
   const auto api = ConnectApi(options);
@@ -82,8 +64,19 @@ std::string UidWhereEnded(const v1::Job& job) {
 
 }  // namespace
 
+std::optional<JobText> JobNamedBy(const std::string& text) {
+  std::error_code error;
+  if (text.empty() || text.find('/') != std::string::npos || text.starts_with('.') ||
+      std::filesystem::exists(text, error)) {
+    return std::nullopt;
+  }
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) return JobText{.job = text, .what = ""};
+  return JobText{.job = text.substr(0, colon), .what = text.substr(colon + 1)};
+}
+
 StatusOr<checkpoint::Place> ResolvePlace(const std::string& text, const GlobalOptions& options) {
-  const std::optional<JobText> named = AsJob(text);
+  const std::optional<JobText> named = JobNamedBy(text);
   if (!named) return checkpoint::FindPlace(text);
   ASSIGN_OR_RETURN(const v1::Job job, FetchJob(*named, options));
   RETURN_IF_ERROR(CheckIsHere(job));
@@ -95,7 +88,7 @@ StatusOr<checkpoint::Place> ResolvePlace(const std::string& text, const GlobalOp
 }
 
 StatusOr<NamedDirectory> ResolveDirectory(const std::string& text, const GlobalOptions& options) {
-  const std::optional<JobText> named = AsJob(text);
+  const std::optional<JobText> named = JobNamedBy(text);
   if (!named) {
     ASSIGN_OR_RETURN(const checkpoint::Place place, checkpoint::FindPlace(text));
     if (!place.id) return NamedDirectory{.directory = place.directory, .ended_job_uid = ""};
@@ -112,7 +105,7 @@ StatusOr<NamedDirectory> ResolveDirectory(const std::string& text, const GlobalO
 
 StatusOr<NamedCheckpoint> ResolveCheckpoint(const std::string& text, const GlobalOptions& options) {
   NamedCheckpoint found;
-  const std::optional<JobText> named = AsJob(text);
+  const std::optional<JobText> named = JobNamedBy(text);
   if (!named) {
     ASSIGN_OR_RETURN(found.place, checkpoint::FindCheckpoint(text));
     return found;

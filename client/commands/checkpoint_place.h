@@ -1,6 +1,7 @@
 // What a user calls a checkpoint: a path on this machine, or a job's by the job's name.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "client/session/session.h"
@@ -8,6 +9,15 @@
 #include "worker/checkpoint/inspect/place.h"
 
 namespace mt::client {
+
+// "JOB:WHAT", where WHAT is a step, a checkpoint's folder or a tag; empty without a colon.
+struct JobText {
+  std::string job;
+  std::string what;
+};
+// The job that a text names; nullopt: it is a path (it has a slash, begins with a dot, or is there
+// on this machine).
+std::optional<JobText> JobNamedBy(const std::string& text);
 
 // `text`: a path; or JOB, its directory of checkpoints; or JOB:STEP, JOB:TAG, one of them. A path
 // that exists goes before a job. The coordinator is asked for jobs only, and may be away. Errors:

@@ -1,18 +1,19 @@
-// `mtctl generate`: finds the checkpoint and has mt-rank, which has the engine, write text from it.
-// The job is not touched, and needs not run.
+// `mtctl generate`: has text written from a checkpoint, by a job of the cluster, or by mt-rank on
+// this machine. The job that saved it is not touched, and needs not run.
 #include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
-#include "client/commands/rank_program.h"
+#include "client/commands/reader_run.h"
+#include "megatrain/v1/job.pb.h"
 #include "worker/decode/generate_flags.h"
 
 namespace mt::client {
 namespace {
 
 struct GenerateVerb {
-  ReaderTarget target;
+  ReaderVerb reader;
   decode::GenerateFlags flags;
 };
 
@@ -22,18 +23,25 @@ ExitCode RunGenerate(const GenerateVerb& verb, const GlobalOptions& options) {
   if (!flags.json && !IsTable(options.output))
     return Complain(base::InvalidArgument("generate writes text, or JSON with -o json"),
                     kExitUsage);
-  return RunReader(verb.target, "--generate", decode::ToArguments(flags), options);
+  return RunReaderVerb(
+      verb.reader,
+      {.flag = "--generate",
+       .arguments = decode::ToArguments(flags),
+       .make_job = [&flags](const ReaderSource& source) { return GenerateSpec(flags, source); }},
+      options);
 }
 
 }  // namespace
 
 void AddGenerate(const CommandContext& context) {
   CLI::App* command = context.app->add_subcommand(
-      "generate", "Text from a job's checkpoint, while it trains or afterwards; takes no slot");
+      "generate",
+      "Text from a job's checkpoint, while it trains or afterwards, by a job on one slot");
   auto verb = std::make_shared<GenerateVerb>();
-  AddReaderTarget(command, &verb->target);
   decode::AddGenerateFlags(command, &verb->flags);
+  AddReaderVerb(command, &verb->reader);
   command->callback([=, options = context.options, run = context.run] {
+    NoteGiven(*command, &verb->reader);
     *run = [=] { return RunGenerate(*verb, *options); };
   });
 }

@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <unistd.h>
-#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "client/commands/commands.h"
+#include "client/commands/output_reader.h"
 #include "client/session/interrupt.h"
 #include "common/base/plain_text.h"
 #include "megatrain/v1/api.pb.h"
@@ -44,49 +44,18 @@ void Print(const v1::LogChunk& chunk, bool prefix, bool raw) {
   std::fflush(stdout);
 }
 
-// How many bytes at the end begin a UTF-8 character that goes on in the next piece.
-size_t BytesOfHalfCharacter(std::string_view text) {
-  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (byte < 0x80) return 0;
-    if (byte < 0xC0) continue;
-    const size_t length = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    return back < length ? back : 0;
-  }
-  return 0;
-}
-
-// What a job of kind generate or eval has written. Asked again where this program was too slow.
+// What a job of kind generate or eval has written.
 ExitCode RunOutput(const LogsArgs& args, const Api& api, const GlobalOptions& options) {
-  v1::ReadOutputRequest request;
-  *request.mutable_job() = MakeJobRequest(options, args.job).job();
-  request.set_follow(args.follow);
-  const bool raw = args.raw || ::isatty(STDOUT_FILENO) != 1;
-  std::string error, half;
+  OutputReader reader(api, MakeJobRequest(options, args.job).job(),
+                      args.raw || ::isatty(STDOUT_FILENO) != 1 ? nullptr : &base::CleanText);
   StreamStopper stopper;
   const InterruptScope scope(&stopper);
-  bool behind = true;
-  Status status;
-  while (behind && status.ok() && !InterruptScope::Interrupted()) {
-    behind = false;
-    status = OutputsApi(api).Read(request, &stopper, [&](const v1::LogChunk& chunk) {
-      behind = chunk.dropped() > 0 && chunk.offset() != request.offset();
-      if (behind) return false;
-      v1::LogChunk shown = chunk;
-      shown.set_data(std::exchange(half, {}) + chunk.data());
-      const size_t whole = shown.data().size() - (raw ? 0 : BytesOfHalfCharacter(shown.data()));
-      half = shown.data().substr(whole);
-      shown.mutable_data()->resize(whole);
-      Print(shown, /*prefix=*/false, raw);
-      request.set_offset(request.offset() + static_cast<int64_t>(chunk.data().size()));
-      error = chunk.error();
-      return true;
-    });
-  }
+  const Status status = reader.Read(args.follow, &stopper);
   if (InterruptScope::Interrupted()) return kExitInterrupted;
+  if (!reader.write_error().ok()) return Complain(reader.write_error(), kExitIo);
   if (!status.ok()) return Complain(status);
-  if (error.empty()) return kExitOk;
-  std::fprintf(stderr, "mtctl: %s\n", base::CleanText(error).c_str());
+  if (reader.error().empty()) return kExitOk;
+  std::fprintf(stderr, "mtctl: %s\n", base::CleanText(reader.error()).c_str());
   return kExitIo;
 }
 

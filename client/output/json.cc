@@ -65,11 +65,12 @@ ordered_json MapValue(const Message& m, const FieldDescriptor& f) {
   return out;
 }
 
-// JSON text in which nothing is left that a terminal would obey: CleanText's "\\u..." is JSON's
-// too.
-std::string EscapeRest(const std::string& dumped) {
+}  // namespace
+
+// CleanText's "\\u..." is JSON's too.
+std::string CleanJson(std::string_view text) {
   std::string out;
-  for (const char c : dumped) {
+  for (const char c : text) {
     if (c == '\x7f') {
       out += "\\u007f";
     } else {
@@ -78,8 +79,6 @@ std::string EscapeRest(const std::string& dumped) {
   }
   return base::CleanText(out);
 }
-
-}  // namespace
 
 ordered_json MessageToJson(const Message& message) {
   if (message.GetDescriptor() == megatrain::v1::JobSpec::descriptor()) {
@@ -105,7 +104,7 @@ ordered_json MessageToJson(const Message& message) {
 }
 
 std::string JsonText(const ordered_json& tree, int indent) {
-  return EscapeRest(tree.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace));
+  return CleanJson(tree.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string JsonText(const Message& message) { return JsonText(MessageToJson(message), 2) + "\n"; }

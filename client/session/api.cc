@@ -133,9 +133,9 @@ StatusOr<v1::SubmitResponse> Api::Submit(const v1::SubmitRequest& request) const
                                    [&](auto* c, auto* r) { return stub->Submit(c, request, r); });
 }
 
-StatusOr<v1::Job> Api::GetJob(const v1::GetJobRequest& request) const {
+StatusOr<v1::Job> Api::GetJob(const v1::GetJobRequest& request, StreamStopper* stopper) const {
   const auto stub = v1::Jobs::NewStub(channel_);
-  return Unary<v1::Job>(timeout_, nullptr,
+  return Unary<v1::Job>(timeout_, stopper,
                         [&](auto* c, auto* r) { return stub->Get(c, request, r); });
 }
 
@@ -308,6 +308,20 @@ Status OutputsApi::Read(const v1::ReadOutputRequest& request, StreamStopper* sto
   const auto stub = v1::JobTelemetry::NewStub(api_.channel_);
   return api_.Stream<v1::LogChunk>(stopper, on_message,
                                    [&](auto* c) { return stub->ReadOutput(c, request); });
+}
+
+StatusOr<v1::HoldOutputResponse> OutputsApi::Hold(const v1::HoldOutputRequest& request,
+                                                  StreamStopper* stopper) const {
+  const auto stub = v1::Jobs::NewStub(api_.channel_);
+  return api_.Unary<v1::HoldOutputResponse>(
+      api_.timeout_, stopper, [&](auto* c, auto* r) { return stub->HoldOutput(c, request, r); });
+}
+
+StatusOr<v1::WhoHoldsResponse> OutputsApi::WhoHolds(const v1::WhoHoldsRequest& request,
+                                                    StreamStopper* stopper) const {
+  const auto stub = v1::Jobs::NewStub(api_.channel_);
+  return api_.Unary<v1::WhoHoldsResponse>(
+      api_.timeout_, stopper, [&](auto* c, auto* r) { return stub->WhoHolds(c, request, r); });
 }
 
 StatusOr<v1::ListOrphansResponse> OrphansApi::List() const {

@@ -29,6 +29,8 @@ class EventsChunk;
 class GetJobRequest;
 class GetOperationRequest;
 class History;
+class HoldOutputRequest;
+class HoldOutputResponse;
 class Job;
 class KillOrphanRequest;
 class KillOrphanResponse;
@@ -63,6 +65,8 @@ class TriggerCheckpointRequest;
 class UpdateJobRequest;
 class WaitOperationRequest;
 class WatchEventsRequest;
+class WhoHoldsRequest;
+class WhoHoldsResponse;
 }  // namespace megatrain::v1
 
 namespace mt::client {
@@ -116,7 +120,9 @@ class Api {
 
   // Verbs on jobs. Those that take time return an Operation, which WaitOperation follows.
   StatusOr<v1::SubmitResponse> Submit(const v1::SubmitRequest& request) const;
-  StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request) const;
+  // `stopper` (may be null) ends the call with kCancelled.
+  StatusOr<v1::Job> GetJob(const v1::GetJobRequest& request,
+                           StreamStopper* stopper = nullptr) const;
   StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request) const;
   StatusOr<v1::Job> Update(const v1::UpdateJobRequest& request) const;
   StatusOr<v1::Operation> Pause(const v1::PauseRequest& request) const;
@@ -216,6 +222,12 @@ class OutputsApi {
   // As the streams of Api.
   Status Read(const v1::ReadOutputRequest& request, StreamStopper* stopper,
               const std::function<bool(const v1::LogChunk&)>& on_message) const;
+  // Keeps a job alive that was submitted with `held`; `stopper` ends the call with kCancelled.
+  StatusOr<v1::HoldOutputResponse> Hold(const v1::HoldOutputRequest& request,
+                                        StreamStopper* stopper) const;
+  // Whether a job would be placed at once, and who holds slots; `stopper` likewise.
+  StatusOr<v1::WhoHoldsResponse> WhoHolds(const v1::WhoHoldsRequest& request,
+                                          StreamStopper* stopper) const;
 
  private:
   const Api& api_;

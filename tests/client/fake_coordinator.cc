@@ -74,6 +74,7 @@ class FakeJobs final : public v1::Jobs::Service {
     base::MutexLock lock(&state_->mu);
     state_->request_ids.push_back(request->request_id());
     state_->restarts.push_back(request->restart());
+    state_->submitted = *request;
     *response->mutable_job()->mutable_spec() = request->spec();
     response->mutable_job()->set_name(request->spec().name());
     response->mutable_job()->set_namespace_(request->spec().namespace_());
@@ -147,8 +148,28 @@ class FakeJobs final : public v1::Jobs::Service {
     }
     return DoVerb(state_, *context, "resume", request->request_id(), out);
   }
+  Status HoldOutput(ServerContext*, const v1::HoldOutputRequest* request,
+                    v1::HoldOutputResponse* response) override {
+    base::MutexLock lock(&state_->mu);
+    state_->held.push_back(request->job().uid());
+    response->set_held(true);
+    return Status::OK;
+  }
+  Status WhoHolds(ServerContext*, const v1::WhoHoldsRequest*,
+                  v1::WhoHoldsResponse* response) override {
+    base::MutexLock lock(&state_->mu);
+    response->set_starts(true);
+    if (state_->who_holds.empty()) return Status::OK;
+    *response = state_->who_holds.front();
+    if (state_->who_holds.size() > 1) state_->who_holds.erase(state_->who_holds.begin());
+    return Status::OK;
+  }
   Status Cancel(ServerContext* context, const v1::CancelRequest* request,
                 v1::Operation* out) override {
+    {
+      base::MutexLock lock(&state_->mu);
+      state_->cancelled = *request;
+    }
     return DoVerb(state_, *context, "cancel", request->request_id(), out);
   }
   Status Kill(ServerContext* context, const v1::KillRequest* request, v1::Operation* out) override {
@@ -336,8 +357,9 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
     base::MutexLock lock(&state_->mu);
     state_->outputs_asked.push_back(*request);
     const size_t call = state_->outputs_asked.size() - 1;
-    if (call >= state_->outputs.size()) return Status::OK;
-    for (const v1::LogChunk& chunk : state_->outputs[call]) writer->Write(chunk);
+    if (call < state_->outputs.size())
+      for (const v1::LogChunk& chunk : state_->outputs[call]) writer->Write(chunk);
+    if (state_->after_output) state_->after_output(state_);
     return Status::OK;
   }
   Status QueryHistory(ServerContext*, const v1::QueryHistoryRequest* request,

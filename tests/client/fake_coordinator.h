@@ -28,6 +28,11 @@ struct FakeState {
   std::vector<bool> restarts;                       // SubmitRequest.restart, in order of arrival
   std::vector<std::string> request_ids;             // of verbs, in order of arrival
   std::vector<v1::Event> events;
+  v1::SubmitRequest submitted;
+  v1::CancelRequest cancelled;
+  // Answers of WhoHolds, of which the last one stays; none: every job starts at once.
+  std::vector<v1::WhoHoldsResponse> who_holds;
+  std::vector<std::string> held;  // uids of HoldOutput, in order of arrival
   v1::ListCheckpointsRequest listed;
   v1::ListCheckpointsResponse checkpoints;
   v1::ListNodesResponse nodes;
@@ -45,6 +50,7 @@ struct FakeState {
   // Sent by ReadOutput, one vector a call, while there are any.
   std::vector<std::vector<v1::LogChunk>> outputs;
   std::vector<v1::ReadOutputRequest> outputs_asked;  // in order of arrival
+  std::function<void(FakeState*)> after_output;      // called at each call's end
   v1::ResumeRequest resumed;
   v1::UpdateJobRequest updated;
   v1::ServerInfo info;

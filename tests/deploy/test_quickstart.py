@@ -79,7 +79,7 @@ class QuickstartTest(unittest.TestCase):
         *tried, submit = [call for call in calls if call.startswith("submit")]
         self.assertEqual(len(tried), tries, calls)
         text = "The" if tokens else "The "
-        samples = [] if code else [f"generate quickstart --prompt {text} --samples 3 --temperature 0.7 --tokens 60"]
+        samples = [] if code else [f"generate quickstart --prompt {text} --samples 3 --temperature 0.7 --tokens 60 --wait"]
         last = ["plot quickstart", *samples, "dev down"]
         self.assertEqual(calls[-len(last):], last, "its curve is shown, and what a trained model writes")
         self.assertIn("setup --programs\n", said)

@@ -228,22 +228,24 @@ class GenerateTest(ClusterTest):
         before = fence.read_bytes()
         steps = []
         for _ in range(6):
-            said = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--prompt", "the", "--tokens", "8").stdout)
+            said = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--local", "--prompt", "the", "--tokens", "8").stdout)
             steps.append(said["checkpoint"]["step"])
             self.assertEqual(said["checkpoint"]["job"], "tiny")
         self.assertEqual(steps, sorted(steps))
         self.wait_for("a newer one is taken as the job goes on", lambda: json.loads(
-            self.mtctl("-o", "json", "generate", "tiny", "--prompt", "", "--tokens", "1").stdout)["checkpoint"]["step"] > steps[0])
+            self.mtctl("-o", "json", "generate", "tiny", "--local", "--prompt", "", "--tokens", "1").stdout)
+            ["checkpoint"]["step"] > steps[0])
         self.assertEqual(fence.read_bytes(), before)
         self.assertEqual(self.job()["state"], "RUNNING")
         self.mtctl("checkpoint", "tiny", "--tag", "first", "--wait")
-        tagged = json.loads(self.mtctl("-o", "json", "generate", "tiny:first", "--tokens", "3").stdout)
+        tagged = json.loads(self.mtctl("-o", "json", "generate", "tiny:first", "--local", "--tokens", "3").stdout)
         self.assertEqual(tagged, tagged | {"precision": "fp32"})
-        by_flag = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--tag", "first", "--tokens", "3").stdout)
+        by_flag = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--local", "--tag", "first", "--tokens", "3").stdout)
         self.assertEqual(by_flag["texts"], tagged["texts"])
         # Ctrl-C: to both programs, as a terminal sends it.
-        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
-                                  "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir,
+        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--local", "--prompt", "the", "--tokens", "29",
+                                  "--samples", "4096", "--temperature", "1"],
+                                 env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir,
                                  stdin=subprocess.DEVNULL, start_new_session=True)
         self.addCleanup(child.kill)
         self.assertTrue(child.stdout.read(20))
@@ -252,9 +254,9 @@ class GenerateTest(ClusterTest):
         self.assertEqual(child.returncode, 5, err)
         self.assertTrue(out.endswith(b"\n"), out[-80:])
         # To mtctl alone, as a supervisor ends a program: mt-rank goes, too.
-        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--prompt", "the", "--tokens", "29", "--samples", "4096",
-                                  "--temperature", "1"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                 cwd=self.dir, stdin=subprocess.DEVNULL)
+        child = subprocess.Popen([str(BIN / "mtctl"), "generate", "tiny", "--local", "--prompt", "the", "--tokens", "29",
+                                  "--samples", "4096", "--temperature", "1"],
+                                 env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.dir, stdin=subprocess.DEVNULL)
         self.addCleanup(child.kill)
         self.assertTrue(child.stdout.read(20))
         child.terminate()
