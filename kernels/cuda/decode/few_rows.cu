@@ -3,10 +3,12 @@
 //
 // In 16 bits the tensor cores multiply: w's rows are the matrix operand's 16 rows, x's rows its 8
 // columns, so that eight rows of x cost what one costs. A sum does not care for the order of k, so
-// each lane's 16 bytes of a row, as they lie in memory, are the elements of two products, and no
-// operand goes through shared memory. The warps of a block share k. In fp32, and where rows are no
-// whole vectors, a warp makes a few columns of y, and its lanes share k.
+// each lane's 16 bytes of a row, as they lie in memory, are the elements of two products, and go
+// straight to registers; with more than eight rows they go by way of shared memory where there is
+// enough of it (staged_rows.cu). The warps of a block share k. In fp32, and where rows are no whole
+// vectors, a warp makes a few columns of y, and its lanes share k.
 #include "kernels/cuda/decode/decode.h"
+#include "kernels/cuda/decode/few_rows.cuh"
 #include "kernels/cuda/device/dependent_launch.cuh"
 #include "kernels/cuda/device/dispatch.h"
 #include "kernels/cuda/device/elementwise.cuh"
@@ -14,39 +16,6 @@
 
 namespace mt::kernels::cuda {
 namespace {
-
-constexpr int kWarp = 32;
-
-template <class S>
-struct FewRowsProduct {
-  int64_t n, k;
-  int rows;
-  const S *x, *w, *bias;
-  S* y;
-};
-
-constexpr int kTileColumns = 16;  // of y: rows of w
-constexpr int kTileRows = 8;      // of y: rows of x
-constexpr int kTileDepth = 32;    // elements of k that two products take
-constexpr int64_t kFewTiles = 132;
-
-// d += a b, of 16 x 16 and 16 x 8 elements.
-template <class S>
-__device__ __forceinline__ void Multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                         uint32_t a3, uint32_t b0, uint32_t b1) {
-  if constexpr (DTypeOf<S>() == DType::kBf16) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-}
 
 // Adds kSteps steps of k to the sums, from `k` on; their loads are on their way together. w has the
 // two rows of each tile of columns.
@@ -148,36 +117,15 @@ void LaunchSets(const Stream& stream, const FewRowsProduct<S>& p) {
                   p);
 }
 
-// The tiles of w a block that leave the busiest multiprocessor the fewest loads: rounds of blocks,
-// each with w's rows and x's.
-int SetsOf(const Stream& stream, int64_t tiles, int x_tiles) {
-  int multiprocessors = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
-                                    CudaStreamOf(stream).ordinal()));
-  int best = 1;
-  int64_t least = INT64_MAX;
-  for (int sets = 1; sets <= 4; ++sets) {
-    const int64_t rounds =
-        base::CeilDiv(base::CeilDiv(tiles, int64_t{sets}), int64_t{multiprocessors});
-    const int64_t loads = rounds * (2 * sets + x_tiles);
-    if (loads >= least) continue;
-    least = loads;
-    best = sets;
-  }
-  return best;
-}
-
 template <class S, int kTiles>
 void LaunchTensor(const Stream& stream, const FewRowsProduct<S>& p) {
-  const int64_t tiles = base::CeilDiv(p.n, int64_t{kTileColumns});
   // Where tiles are fewer than multiprocessors, more warps share k.
-  if (tiles <= kFewTiles) return LaunchSets<S, kTiles, 1, 16>(stream, p);
+  const bool few = base::CeilDiv(p.n, int64_t{kTileColumns}) <= kFewTiles;
   if constexpr (kTiles > 1) {
-    const int sets = SetsOf(stream, tiles, kTiles);
-    if (sets == 4) return LaunchSets<S, kTiles, 4, 8>(stream, p);
-    if (sets == 3) return LaunchSets<S, kTiles, 3, 8>(stream, p);
-    if (sets == 2) return LaunchSets<S, kTiles, 2, 8>(stream, p);
+    if (LaunchStagedRows<S, kTiles>(stream, p)) return;
+    if (!few) return LaunchSets<S, kTiles, 2, 8>(stream, p);
   }
+  if (few) return LaunchSets<S, kTiles, 1, 16>(stream, p);
   LaunchSets<S, kTiles, 1, 8>(stream, p);
 }
 
