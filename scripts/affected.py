@@ -143,7 +143,7 @@ def program_of(test):
 
 def programs_named(text, products):
     """Those of the products that a script runs."""
-    named = {name for name in map(os.path.basename, products) if re.search(rf"""["'/]{re.escape(name)}["']""", text)}
+    named = {name for name in map(os.path.basename, products) if name in text and re.search(rf"""["'/]{re.escape(name)}["']""", text)}
     return named.union(*(programs for says, programs in STARTS if says.search(text)))
 
 

@@ -37,7 +37,8 @@ def property_of(name, value):
 
 def longer(test):
     """The lines of a test as CMake writes them, with TIMES its limit."""
-    properties = {one["name"]: one["value"] for one in test.get("properties", [])}
+    # Resources are left out: test.sh gives CTest none here.
+    properties = {one["name"]: one["value"] for one in test.get("properties", []) if one["name"] != "RESOURCE_GROUPS"}
     properties["TIMEOUT"] = TIMES * properties.get("TIMEOUT", DEFAULT_SECONDS)
     command = " ".join(quoted(word) for word in test.get("command", ["/nonexistent: not built"]))
     return (f"add_test({quoted(test['name'])} {command})\n"

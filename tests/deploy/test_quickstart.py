@@ -46,6 +46,7 @@ class QuickstartTest(unittest.TestCase):
         self.put("scripts/setup.sh", "#!/bin/bash\necho setup \"$*\"\n")
         self.put("scripts/preset.sh", "#!/bin/bash\necho some-preset\n")
         self.put("path/cmake", "#!/bin/bash\n[ \"$1\" = --build ] || echo configure \"$*\" >&2\n")
+        (self.root / "path/python3").symlink_to(sys.executable)  # there may be another one, which takes ten times as long to begin
         self.put("build/some-preset/bin/mtctl", MTCTL)
         self.calls = self.root / "calls"
 

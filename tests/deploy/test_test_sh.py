@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -60,6 +61,7 @@ class TestShTest(unittest.TestCase):
         scripts = self.dir / "scripts"
         scripts.mkdir()
         (self.dir / "bin").mkdir()
+        (self.dir / "bin/python3").symlink_to(sys.executable)  # there may be another one, which takes ten times as long to begin
         for name in ("test.sh", "failed_tests.py", "soak.py", "costly_steps.py"):
             shutil.copy(SCRIPTS / name, scripts)
         for path, text in {"scripts/setup.sh": "exit 0\n", "scripts/preset.sh": "echo cuda-release\n", "scripts/lint.sh": LINT,
@@ -85,6 +87,10 @@ class TestShTest(unittest.TestCase):
     def test_all_passed(self):
         text = self.run_it()
         self.assertEqual(len(self.calls), 3, "all tests, then a few on two other processors")
+        cores = int(subprocess.run(["nproc"], capture_output=True, text=True, check=True).stdout)
+        self.assertIn(f" -j {cores + 1} --resource-spec-file {self.dir}/build/clusters.json ", self.calls[0])
+        clusters = json.loads((self.dir / "build/clusters.json").read_text())["local"][0]["clusters"]
+        self.assertEqual([one["slots"] for one in clusters], [cores], "no more clusters than cores")
         self.assertEqual([call.split()[-1] for call in self.calls[1:]], ["Haswell", "SkylakeX2"],
                          "the second with ranks of two threads")
         self.assertIn("The longest tests of cuda-release:\n     2.5 s  e2e.A\n", text)
@@ -123,7 +129,8 @@ class TestShTest(unittest.TestCase):
     def test_a_round_beside_other_work_is_recorded_with_the_failures_of_all_rounds(self):
         (self.dir / "tests.json").write_text(json.dumps({"tests": [
             {"name": "e2e.A", "command": ["/bin/sh", "-c", "echo a; b"], "properties": [
-                {"name": "TIMEOUT", "value": 30.0}, {"name": "LABELS", "value": ["e2e", "kills"]}, {"name": "WILL_FAIL", "value": False}]},
+                {"name": "TIMEOUT", "value": 30.0}, {"name": "LABELS", "value": ["e2e", "kills"]}, {"name": "WILL_FAIL", "value": False},
+                {"name": "RESOURCE_GROUPS", "value": [{"requirements": [{".type": "clusters", "slots": 1}]}]}]},
             {"name": "Suite.B/1  # GetParam() = \"x\"", "command": ["/bin/true"]}]}))
         self.run_it("--full=soak", outcomes=["fail"], code=1)
         self.assertRegex(self.calls[0], "--test-dir build/cuda-release/soak .* -j 4 --stop-time [0-9:]{8} ")

@@ -25,7 +25,7 @@ class FaultTest(ClusterTest):
         self.wait_for("the coordinator's end", lambda: coordinator not in alive_with("mt-coordinator"))
         size = log.stat().st_size
         self.wait_for("steps without a coordinator", lambda: log.stat().st_size > size + 200)
-        self.assertEqual(self.mtctl("describe", "tiny", check=False).returncode, 2)
+        self.assertEqual(self.mtctl("--connect-timeout", "1", "describe", "tiny", check=False).returncode, 2)
         port = self.endpoint().rsplit(":", 1)[1]
         again = subprocess.Popen([str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port}", "--http-listen", "127.0.0.1:0", "--state",
                                   str(self.dir / "s/megatrain/dev/coordinator")], stderr=subprocess.DEVNULL)

@@ -16,28 +16,34 @@ MARK = r"step \d+"  # "step 41, microbatch 0, chunk 0: dp_comm; 0 marks enqueued
 class StallTest(ServiceTest):
     autostart = False
 
-    def start_training(self, limit=STALLED):
-        """Until the worker has heard of five steps of each rank: the first ones of a run may take ten minutes."""
+    def start_training(self, limit=STALLED, names=("tiny",)):
+        """Jobs of two ranks, until the worker has heard of five steps of each rank: the first ones of a run may take ten minutes. Returns
+        the pids of their second ranks."""
         self.start_coordinator()
-        self.start_worker("node-a", 2, "--stall-after", str(limit), "--frozen-after", str(FROZEN))
+        self.start_worker("node-a", 2 * len(names), "--stall-after", str(limit), "--frozen-after", str(FROZEN))
         self.wait_nodes(1)
-        self.submit("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
-        self.wait_for("steps of both ranks", lambda: sum(
+        for name in names:
+            self.submit("--set", f"name={name}", "--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
+        self.wait_for("steps of all ranks", lambda: sum(
             float(count) >= 5 for count in re.findall(r"(?m)^mt_step_duration_seconds_count\{[^}]*\} (\S+)$",
-                                                      self.http(self.worker_args["node-a"][2]))) == 2)
-        return next(r["pid"] for r in self.job()["ranks"] if r["rank"] == 1)
+                                                      self.http(self.worker_args["node-a"][2]))) == 2 * len(names))
+        return [next(r["pid"] for r in self.job(name)["ranks"] if r["rank"] == 1) for name in names]
 
-    def stalled(self, count):
-        job = self.job()
+    def stalled(self, count, name="tiny"):
+        job = self.job(name)
         return job if sum("stall" in rank for rank in job["ranks"]) == count else None
 
     def test_a_frozen_rank_is_named_with_where_each_device_stands(self):
-        victim = self.start_training()
-        os.kill(victim, signal.SIGSTOP)
+        # Of two jobs at once: one goes on, one ends.
+        frozen, killed = self.start_training(names=("tiny", "killed"))
+        for victim in (frozen, killed):
+            os.kill(victim, signal.SIGSTOP)
         try:
             job = self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
+            self.wait_for("those of the other job, too", lambda: self.stalled(2, "killed"), limit=90)
         finally:
-            os.kill(victim, signal.SIGCONT)
+            os.kill(frozen, signal.SIGCONT)
+        self.describe_shows_it_and_its_end_tells_where_it_stood("killed", killed)
         self.assertEqual(job["state"], "RUNNING")
         condition = next(c for c in job["conditions"] if c["type"] == "NoProgress")
         self.assertEqual(condition["message"],
@@ -58,8 +64,23 @@ class StallTest(ServiceTest):
         self.wait_for("nothing stands still", lambda: not self.job().get("conditions"))
         self.assertIn("ProgressResumed", [e["type"] for e in self.events()])
 
+    def describe_shows_it_and_its_end_tells_where_it_stood(self, name, victim):
+        text = self.mtctl("describe", name).stdout
+        self.assertRegex(text, r"Without progress:\n  rank 0 \(dp 0\) on node-a: no progress for \d+ s; device at step \d+, "
+                               r"microbatch \d+, chunk 0: dp_comm; \d+ marks enqueued behind it\n"
+                               r"  rank 1 \(dp 1\) on node-a: no progress for \d+ s, no beat for \d+ s: its process is frozen "
+                               r"or starved; device last at .*step \d+")
+        os.kill(victim, signal.SIGKILL)
+        job = self.wait_state("FAILED", name)
+        self.assertEqual(job["failed_rank"], 1)
+        self.assertRegex(job["message"], r"signal 9.*it had shown no progress for \d+ s, its device at .*step \d+")
+        # The one that waited was told to leave: its log has the mark too.
+        log = next((self.dir / "logs").rglob(f"{name}-*/rank-00000.log")).read_text()
+        self.assertRegex(log, r"device=\"step \d+, microbatch \d+, chunk 0: dp_comm")
+        self.assertNotIn("conditions", {k: v for k, v in job.items() if v})
+
     def test_a_rank_without_a_beat_is_named_before_the_limit_of_a_step(self):
-        victim = self.start_training(600)
+        victim, = self.start_training(600)
         os.kill(victim, signal.SIGSTOP)
         try:
             job = self.wait_for("the silent rank reported", lambda: self.stalled(1), limit=60)
@@ -76,24 +97,6 @@ class StallTest(ServiceTest):
         self.assertTrue(told and int(told[2]) >= FROZEN, stalled)
         self.wait_for("nothing stands still", lambda: not self.job().get("conditions"))
         self.assertEqual(self.job()["state"], "RUNNING")
-
-    def test_describe_shows_it_and_its_end_tells_where_it_stood(self):
-        victim = self.start_training()
-        os.kill(victim, signal.SIGSTOP)
-        self.wait_for("both ranks reported", lambda: self.stalled(2), limit=90)
-        text = self.mtctl("describe", "tiny").stdout
-        self.assertRegex(text, r"Without progress:\n  rank 0 \(dp 0\) on node-a: no progress for \d+ s; device at step \d+, "
-                               r"microbatch \d+, chunk 0: dp_comm; \d+ marks enqueued behind it\n"
-                               r"  rank 1 \(dp 1\) on node-a: no progress for \d+ s, no beat for \d+ s: its process is frozen "
-                               r"or starved; device last at .*step \d+")
-        os.kill(victim, signal.SIGKILL)
-        job = self.wait_state("FAILED")
-        self.assertEqual(job["failed_rank"], 1)
-        self.assertRegex(job["message"], r"signal 9.*it had shown no progress for \d+ s, its device at .*step \d+")
-        # The one that waited was told to leave: its log has the mark too.
-        log = next((self.dir / "logs").rglob("rank-00000.log")).read_text()
-        self.assertRegex(log, r"device=\"step \d+, microbatch \d+, chunk 0: dp_comm")
-        self.assertNotIn("conditions", {k: v for k, v in job.items() if v})
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class NetworkTest(ServiceTest):
             label, *self.on(machine, *before, str(BIN / "mt-worker"), "--coordinator", f"{COORDINATOR}:{self.port}",
                             "--node", "node-a", "--cpu-slots", "2", "--gpus", "none", "--state", str(self.dir / label),
                             "--data-root", str(self.dir / "data"), "--checkpoint-root", str(self.dir / "ckpt"),
-                            "--log-root", str(self.dir / f"{label}-logs"), "--http-listen", "none"))
+                            "--log-root", str(self.dir / f"{label}-logs"), "--http-listen", "none", "--rank-binary", str(self.rank)))
 
     def log(self, label):
         return (self.dir / f"{label}.log").read_text()

@@ -13,13 +13,15 @@ import unittest
 from trial import NODES, Trial, TrialError, send
 
 from harness import ClusterTest
-from service_harness import free_port
+from service_harness import SOON_LOST, free_port
 
 LONG = bool(os.environ.get("MT_LONG_TESTS"))
 TRIALS = 20 if LONG else 2
 SIDE_BY_SIDE = 4 if LONG else 2
-# Longer than the loss of a node and the limit of a phantom (30 s each) take: what follows from silence has followed.
-QUIET_SECONDS = 75 if LONG else 35
+# Limits of silence of a coordinator whose silence a trial waits out, and longer than the loss of a node and the limit of a phantom take:
+# what follows from silence has followed. The long form has the limits of production, 30 s each.
+SILENCE = () if LONG else (*SOON_LOST, "--phantom-after", "8")
+QUIET_SECONDS = 75 if LONG else 15
 
 
 class StoreTrials(ClusterTest):
@@ -154,7 +156,7 @@ class OlderStoreTrials(StoreTrials):
     def test_a_declared_restore_takes_the_ranks_back(self):
         def restored(trial):
             epoch = self.older_copy(trial)
-            trial.start_coordinator("older")
+            trial.start_coordinator("older", flags=SILENCE)
             self.wait_superseded(trial)
             term = trial.server()["term"]
             trial.mtctl("admin", "restore", "--reason", "the newer store is lost", "--yes")

@@ -19,18 +19,20 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
-from harness import BIN, NOBODY, TINY_JOB, UNREACHED  # noqa: E402  (found by the path above)
+from harness import BEHIND, BIN, NOBODY, TINY_JOB, UNREACHED  # noqa: E402  (found by the path above)
 from processes import kill_all  # noqa: E402
 from service_harness import free_port  # noqa: E402
 
 NODES = ["node-a", "node-b"]
 SLOTS = 4
 
-# Becomes mt-rank; of ranks that begin while the file `gate` is there, one passes and the others wait.
+# Becomes mt-rank, behind all else as in tests/e2e/service_harness.py; of ranks that begin while the file `gate` is there, one passes and
+# the others wait.
 RANK = """#!/bin/sh
 [ "$1" != --check-blas ] || exec '{rank}' "$@"
 while [ -e '{folder}/gate' ] && ! mkdir '{folder}/passed' 2> /dev/null; do sleep 0.05; done
-exec '{rank}' "$@"
+echo {behind} 2> /dev/null > /proc/self/autogroup
+exec nice -n {behind} '{rank}' "$@"
 """
 
 
@@ -76,7 +78,7 @@ class Trial:
         self.dir.mkdir(parents=True)
         (self.dir / "ckpt").mkdir()
         (self.dir / "job.yaml").write_text(TINY_JOB)
-        (self.dir / "rank").write_text(RANK.format(folder=self.dir, rank=BIN / "mt-rank"))
+        (self.dir / "rank").write_text(RANK.format(folder=self.dir, rank=BIN / "mt-rank", behind=BEHIND))
         (self.dir / "rank").chmod(0o755)
 
     def __enter__(self):
@@ -97,13 +99,13 @@ class Trial:
         subprocess.run([str(BIN / "mt-coordinator"), "init", "--state", str(self.dir / name)], check=True, timeout=30,
                        capture_output=True)
 
-    def start_coordinator(self, name="coordinator", port=None):
+    def start_coordinator(self, name="coordinator", port=None, flags=()):
         self.last_start_us = time.time_ns() // 1000
         self.http_ports[name] = free_port()
         log = open(self.dir / f"{name}.log", "ab")
         self.coordinators[name] = subprocess.Popen(
             [str(BIN / "mt-coordinator"), "--listen", f"127.0.0.1:{port or self.port}", "--state", str(self.dir / name),
-             "--http-listen", f"127.0.0.1:{self.http_ports[name]}"], stderr=log, stdout=log, stdin=subprocess.DEVNULL)
+             "--http-listen", f"127.0.0.1:{self.http_ports[name]}", *flags], stderr=log, stdout=log, stdin=subprocess.DEVNULL)
         log.close()
 
     def stop_coordinator(self, name="coordinator"):
@@ -161,12 +163,12 @@ class Trial:
         return json.loads(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
 
     def wait_for(self, what, condition, limit=60):
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while time.monotonic() < began + limit:
             value = condition()
             if value:
                 return value
-            time.sleep(0.1)
+            time.sleep(min(0.1 + (time.monotonic() - began) / 50, 0.5))  # as in tests/e2e/harness.py
         raise TrialError(f"{self.dir.name}: {what}: not within {limit} s")
 
     def wait_ready(self, nodes=len(NODES), port=None, limit=60):

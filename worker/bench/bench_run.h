@@ -33,7 +33,7 @@ class BenchRun final : public train::TrainObserver {
     comm::ProcessGroup* world = nullptr;          // of all ranks, of host memory; nullptr: one rank
     train::TrainObserver* next = nullptr;
     // Time spent on the large matrix product (MeasureProduct), and on each kind of kernel
-    // (kernels/replay/replay.h), in seconds.
+    // (kernels/replay/replay.h), in seconds; CPUs have no clocks that large ones would settle.
     double product_seconds = 1;
     double kernel_seconds = 0.2;
     double large_kernel_seconds = 2;

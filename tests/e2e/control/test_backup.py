@@ -25,7 +25,7 @@ case "$1" in
   stop) kill "$(cat "$STATE.pid")"; tail --pid="$(cat "$STATE.pid")" -f /dev/null ;;
   start) mt-coordinator --listen "$MTCTL_COORDINATOR" --http-listen 127.0.0.1:0 --state "$STATE" >> "$STATE.log" 2>&1 < /dev/null &
          echo $! > "$STATE.pid"
-         while kill -0 $!; do mtctl get nodes > /dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1 ;;
+         while kill -0 $!; do mtctl --connect-timeout 1 get nodes > /dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1 ;;
   *) exit 9 ;;
 esac
 """

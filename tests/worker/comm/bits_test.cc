@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,11 +82,12 @@ TEST_P(BitsTest, AreThoseOfTheDocumentedOrder) {
 }
 
 // Everything that a rank gets from one call of every operation.
-Bytes ResultsOf(ProcessGroup& group, DType dtype, int64_t count) {
+using AllResults = std::array<Bytes, 6>;
+AllResults ResultsOf(ProcessGroup& group, DType dtype, int64_t count) {
   InlineStream stream;
   const Bytes in = RandomInput(dtype, count * group.size(), group.rank());
   const auto part = static_cast<size_t>(count * kernels::SizeOf(dtype));
-  std::array<Bytes, 6> out;
+  AllResults out;
   for (Bytes& bytes : out) bytes.resize(in.size());
   out[4].assign(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(part));
   EXPECT_EQ(group.AllReduce(stream, in.data(), out[0].data(), count, dtype, ReduceOp::kSum),
@@ -97,9 +99,7 @@ Bytes ResultsOf(ProcessGroup& group, DType dtype, int64_t count) {
   EXPECT_EQ(group.AllGather(stream, in.data(), out[3].data(), count, dtype), OkStatus());
   EXPECT_EQ(group.Broadcast(stream, out[4].data(), count, dtype, group.size() - 1), OkStatus());
   EXPECT_EQ(group.AllToAll(stream, in.data(), out[5].data(), count, dtype), OkStatus());
-  Bytes all;
-  for (const Bytes& bytes : out) all.insert(all.end(), bytes.begin(), bytes.end());
-  return all;
+  return out;
 }
 
 TEST(Bits, AreThoseOfTcpOverSharedMemory) {
@@ -121,19 +121,24 @@ TEST(Bits, AreThoseOfTcpOverSharedMemory) {
     for (const DType dtype : {DType::kF64, DType::kF16, DType::kI32, DType::kI64, DType::kU8}) {
       shapes.push_back({dtype, kInputBytes / num_ranks});
     }
-    std::array<std::vector<Bytes>, 2> results;
-    for (const size_t kind : {0, 1}) {
-      results[kind].resize(static_cast<size_t>(num_ranks));
-      Ranks ranks(kind == 0 ? Kind::kGloo : Kind::kShm, num_ranks);
+    std::vector<std::vector<AllResults>> over_tcp(
+        static_cast<size_t>(num_ranks));  // by rank and shape
+    for (const Kind kind : {Kind::kGloo, Kind::kShm}) {
+      Ranks ranks(kind, num_ranks);
       ranks.Run("same", [&](ProcessGroup& group) {
-        Bytes& mine = results[kind][static_cast<size_t>(group.rank())];
-        for (const Shape& shape : shapes) {
-          const Bytes bytes = ResultsOf(group, shape.dtype, shape.count);
-          mine.insert(mine.end(), bytes.begin(), bytes.end());
+        std::vector<AllResults>& mine = over_tcp[static_cast<size_t>(group.rank())];
+        for (size_t i = 0; i < shapes.size(); ++i) {
+          AllResults results = ResultsOf(group, shapes[i].dtype, shapes[i].count);
+          if (kind == Kind::kGloo) {
+            mine.push_back(std::move(results));
+          } else {
+            EXPECT_TRUE(results == mine[i])
+                << shapes[i].count << " " << kernels::Name(shapes[i].dtype) << ", rank "
+                << group.rank() << " of " << num_ranks;
+          }
         }
       });
     }
-    EXPECT_TRUE(results[0] == results[1]) << num_ranks << " ranks";
   }
 }
 
