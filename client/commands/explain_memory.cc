@@ -28,7 +28,7 @@ struct MoreColumns {
 };
 
 MoreColumns MoreColumnsOf(const v1::JobSpec& job, const std::vector<RankMemory>& stages) {
-  return {.prompts = job.training().eval().prompts_size() > 0,
+  return {.prompts = spec::WritesTexts(job),
           .gathered = std::ranges::any_of(
               stages, [](const RankMemory& memory) { return memory.gathered_inputs > 0; }),
           .sums = std::ranges::any_of(
@@ -56,7 +56,7 @@ std::string MemoryTable(const v1::JobSpec& job, const std::vector<RankMemory>& s
   std::vector<std::vector<std::string>> rows = {
       {"RANK OF STAGE", "PARAMETERS", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS"}};
   const MoreColumns more = MoreColumnsOf(job, stages);
-  if (more.prompts) rows[0].emplace_back("PROMPTS");
+  if (more.prompts) rows[0].emplace_back("TEXTS");
   rows[0].emplace_back("TOTAL");
   if (more.gathered) rows[0].emplace_back("GATHERED");
   if (more.sums) rows[0].emplace_back("TENSOR SUMS");
@@ -126,9 +126,9 @@ ExitCode RunExplainMemory(const JobFileArgs& file, const std::string& checkpoint
                      "counted as CPU slots. Not counted: scratch, workspaces, the tokenizer.\n");
   }
   const std::string prompts =
-      job.training().eval().prompts_size() > 0
-          ? "Prompts (training.eval.prompts): keys and values of what is written, and rows, on the "
-            "ranks of the first replica alone.\n"
+      spec::WritesTexts(job)
+          ? "Texts (training.eval.prompts, decode_tokens): keys and values of what is written, and "
+            "rows, on the ranks of the first replica alone.\n"
           : "";
   const std::string gathered =
       MoreColumnsOf(job, *stages).gathered

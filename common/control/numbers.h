@@ -135,6 +135,12 @@ inline constexpr seconds kWallNoted{60};
 // T5: the most steps that a profile traces.
 inline constexpr int64_t kMostProfileSteps = 20;
 
+// T6: of what the ranks of a job that trains write for somebody: the most texts at once, and bytes
+// of prompts and stop strings; how long the next step waits for them.
+inline constexpr int64_t kMostDecodedTexts = 64;
+inline constexpr int64_t kMaxDecodeBytes = int64_t{256} << 10;
+inline constexpr seconds kDecodeLimit{60};
+
 // T1: shortest interval between live metrics.
 inline constexpr milliseconds kLiveMetricsInterval{100};
 

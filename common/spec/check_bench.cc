@@ -60,6 +60,8 @@ void CompleteBench(const CheckArgs& args) {
     faults.Add("training.eval.every_iters", "a bench does not evaluate; leave it out");
   if (training.eval().prompts_size() > 0)
     faults.Add("training.eval.prompts", "a bench does not evaluate; leave it out");
+  if (training.eval().decode_tokens() > 0)
+    faults.Add("training.eval.decode_tokens", "nobody asks a bench for texts; leave it out");
   const char* const runs_to_its_end = "a bench runs to its end; leave it out";
   if (training.has_exit_after()) faults.Add("training.exit_after", runs_to_its_end);
   if (training.has_exit_at_iter()) faults.Add("training.exit_at_iter", runs_to_its_end);

@@ -87,6 +87,20 @@ void CheckPrompts(const CheckArgs& args) {
                                prompts, kMostPrompts));
 }
 
+void CheckDecodeTokens(const CheckArgs& args) {
+  const int64_t tokens = args.job->training().eval().decode_tokens();
+  if (tokens == 0 || !args.faults->Clean({"training.eval.decode_tokens", "model.max_positions",
+                                          "model.seq_length"})) {
+    return;
+  }
+  const int64_t positions = MaxPositions(args.job->model());
+  if (tokens <= positions) return;
+  args.faults->Add("training.eval.decode_tokens",
+                   fmt::format("{} tokens, and the model has {} positions (model.max_positions): "
+                               "give at most these",
+                               tokens, positions));
+}
+
 // keep_best chooses among steps that are both saved and evaluated, of which there must be one
 // before the last step.
 void CheckKeepBest(const CheckArgs& args) {
@@ -220,6 +234,7 @@ void CompleteTraining(const CheckArgs& args) {
                                              : v1::Training::Eval::WINDOWS_ROLLING);
   }
   CheckPrompts(args);
+  CheckDecodeTokens(args);
   const bool length = CheckLengthGivenOnce(args) && BatchIsSound(args) && CheckTotal(args);
   CompleteOptimizer(args, length);
   CompleteCheckpoint(args, length);

@@ -51,6 +51,11 @@ bool HasFixedWindows(const JobSpec& job) {
   return job.checkpoint().keep_best() > 0;
 }
 
+bool WritesTexts(const JobSpec& job) {
+  const auto& eval = job.training().eval();
+  return eval.prompts_size() > 0 || eval.decode_tokens() > 0;
+}
+
 int64_t FfnSize(const Model& model) {
   if (model.has_ffn_size()) return model.ffn_size();
   const int64_t h = model.hidden_size();

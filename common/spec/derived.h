@@ -66,6 +66,10 @@ double MegatronFlopsPerStep(const JobSpec& job);
 // from before there was the field has what auto means.
 bool HasFixedWindows(const JobSpec& job);
 
+// True if ranks write texts while they train: behind evaluations (training.eval.prompts), or when
+// somebody asks for them (training.eval.decode_tokens).
+bool WritesTexts(const JobSpec& job);
+
 // --- Layout.
 // Number of ranks: tensor * pipeline * context * data; 1 of a reader (job_kind.h), which has no
 // layout.

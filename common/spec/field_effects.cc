@@ -271,6 +271,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"training.eval.prompts", WithoutEvaluation},
     {"training.eval.prompt_tokens", WithoutPrompts},
     {"training.eval.prompt_temperature", WithoutPrompts},
+    {"training.eval.decode_tokens", Always},
     {"training.deterministic", AlwaysDeterministic},
     {"training.exit_after", Always},
     {"training.exit_at_iter", ExitAtIter},

@@ -78,6 +78,7 @@ std::vector<std::string> BenchOverrides() {
           "training.train_tokens=null",
           "training.eval.every_iters=null",
           "training.eval.prompts=null",
+          "training.eval.decode_tokens=null",
           "training.exit_after=null",
           "training.exit_at_iter=null",
           "training.exit_interval=null",

@@ -246,13 +246,16 @@ constexpr int64_t kDecodeRows = 128;  // tokens of a prompt
 
 // As worker/decode/decode_model.cc takes it, but for the workspace.
 int64_t PromptBytes(const JobSpec& job, const MemorySizes& n, int64_t layers) {
+  if (!WritesTexts(job)) return 0;
   const v1::Training::Eval& eval = job.training().eval();
-  if (eval.prompts().empty()) return 0;
-  int64_t longest = 1;
-  for (const std::string& prompt : eval.prompts())
-    longest = std::max(longest, static_cast<int64_t>(prompt.size()));
-  const int64_t positions = std::min(MaxPositions(job.model()), longest + eval.prompt_tokens());
-  const int64_t sequences = std::min<int64_t>(eval.prompts_size(), kSideBySide);
+  int64_t positions = eval.decode_tokens();
+  for (const std::string& prompt : eval.prompts()) {
+    const int64_t tokens = std::max<int64_t>(std::ssize(prompt), 1) + eval.prompt_tokens();
+    positions = std::max(positions, tokens);
+  }
+  positions = std::min(MaxPositions(job.model()), positions);
+  const int64_t sequences =
+      eval.decode_tokens() > 0 ? kSideBySide : std::min<int64_t>(eval.prompts_size(), kSideBySide);
   const int64_t cache = 2 * layers * sequences * n.k * positions;
   const int64_t hidden = job.model().parallel_residual() ? 4 : 3;
   const int64_t rows = kDecodeRows * (hidden * n.h + 2 * n.q + 2 * n.k + (n.u + 1) * n.f);

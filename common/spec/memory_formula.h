@@ -26,8 +26,8 @@ struct RankMemory {
   int64_t optimizer = 0;  // master weights (16-bit precision) and moments
   int64_t activations = 0;
   // For training.eval.prompts: a cache of keys and values, as long as the longest prompt may be in
-  // tokens, one a byte, and what is written behind it; and rows of activations. On the ranks of the
-  // first replica alone.
+  // tokens, one a byte, and what is written behind it; for training.eval.decode_tokens, as long as
+  // that, the longer of both; and rows of activations. On the ranks of the first replica alone.
   int64_t prompts = 0;
   // Under sequence parallelism, activations more: all tensor ranks' rows of what layers keep of
   // their norms' outputs. Kept where every rank has room, else gathered again in backward.

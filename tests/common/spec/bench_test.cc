@@ -45,6 +45,8 @@ TEST(Bench, RefusesWhatItHasNoUseFor) {
             "training.exit_at_iter: a bench runs to its end; leave it out");
   EXPECT_EQ(BenchFaults({"training.eval.prompts=[a]"}, &job),
             "training.eval.prompts: a bench does not evaluate; leave it out");
+  EXPECT_EQ(BenchFaults({"training.eval.decode_tokens=16"}, &job),
+            "training.eval.decode_tokens: nobody asks a bench for texts; leave it out");
   EXPECT_EQ(BenchFaults({"training.exit_interval=9"}, &job),
             "training.exit_interval: a bench runs to its end; leave it out");
   EXPECT_EQ(BenchFaults({"checkpoint.directory=here", "checkpoint.every_iters=5"}, &job),
@@ -71,10 +73,12 @@ TEST(Bench, ItsFieldsAreForItsKind) {
 TEST(Bench, AnyJobFileBecomesOne) {
   const std::vector<std::string> bench = BenchOverrides();
   std::vector<std::string> overrides = {
-      "training.eval.every_iters=10",   "training.eval.prompts=[a, b]", "checkpoint.every_iters=10",
-      "checkpoint.directory=somewhere", "training.exit_after=1h",       "optimizer.decay=wsd",
-      "optimizer.wsd.over=20%",         "optimizer.wsd.style=linear",   "optimizer.warmup=70",
-      "optimizer.min_lr=1e-4"};
+      "training.eval.every_iters=10",  "training.eval.prompts=[a, b]",
+      "checkpoint.every_iters=10",     "checkpoint.directory=somewhere",
+      "training.exit_after=1h",        "optimizer.decay=wsd",
+      "optimizer.wsd.over=20%",        "optimizer.wsd.style=linear",
+      "optimizer.warmup=70",           "optimizer.min_lr=1e-4",
+      "training.eval.decode_tokens=16"};
   EXPECT_EQ(FaultsOf(overrides), "");
   overrides.insert(overrides.end(), bench.begin(), bench.end());
   overrides.emplace_back("bench.steps=2");

@@ -107,6 +107,18 @@ TEST(MemoryFormula, PromptsOfEvaluations) {
   EXPECT_EQ(long_one.prompts, 4 * (kPosition * 32 + kRows) + 4 * 8 * 384) << "all positions";
 }
 
+// Eight texts, as long as may be asked for, or as the prompts are where those are longer.
+TEST(MemoryFormula, TextsThatAreAskedFor) {
+  constexpr int64_t kRows = 128 * (3 * 64 + 2 * 64 + 2 * 64 + 2 * 256);
+  constexpr int64_t kPosition = 2 * 2 * 64;
+  const RankMemory asked = Memory({"training.eval.decode_tokens=20"});
+  EXPECT_EQ(asked.prompts, 4 * (kPosition * 20 * 8 + kRows) + 4 * 8 * 384);
+  const std::string prompts =
+      "training.eval={decode_tokens: 20, every_iters: 5, prompts: [abc], prompt_tokens: ";
+  EXPECT_EQ(Memory({prompts + "10}"}).prompts, asked.prompts);
+  EXPECT_EQ(Memory({prompts + "25}"}).prompts, asked.prompts + 4 * kPosition * 8 * 8);
+}
+
 // A stage keeps keys and values of its own layers.
 TEST(MemoryFormula, PromptsOfAStage) {
   const Loaded loaded =

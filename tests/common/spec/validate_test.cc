@@ -374,6 +374,14 @@ TEST(Complete, AnEvaluationWritesAFewTexts) {
             "some out, or have mtctl generate read a checkpoint");
 }
 
+TEST(Complete, WhatIsAskedForHasThePositionsOfTheModel) {
+  EXPECT_EQ(FaultsOf({"training.eval.decode_tokens=32"}), "");
+  EXPECT_EQ(FaultsOf({"training.eval.decode_tokens=33"}),
+            "training.eval.decode_tokens: 33 tokens, and the model has 32 positions "
+            "(model.max_positions): give at most these");
+  EXPECT_EQ(FaultsOf({"training.eval.decode_tokens=33", "model.max_positions=64"}), "");
+}
+
 TEST(Complete, TheBestIsChosenByTheSameSamples) {
   using Eval = v1::Training::Eval;
   const auto windows = [](const std::vector<std::string>& overrides) {

@@ -60,7 +60,7 @@ StatusOr<std::unique_ptr<RankGroups>> RankGroups::CreateForJob(
                  .tied_tables = job.model().tie_embeddings(),
                  .overlap_links = parallel.overlap().pipeline(),
                  .saves_beside = job.checkpoint().async_save(),
-                 .decodes = job.training().eval().prompts_size() > 0,
+                 .decodes = spec::WritesTexts(job),
                  .factory = factory,
                  .device_factory = on_device,
                  .copy_factory = over_copies,
