@@ -114,6 +114,7 @@ class Run {
       }
       model_->Forward(rows_);
       if (request_.log_probabilities) NoteProbabilities(one, begin, count);
+      if (hooks_.on_piece) hooks_.on_piece();
     }
     const auto last = static_cast<int>((length - 1) % model_->max_rows());
     prompt_logits_ = RowOf(model_->Logits({&last, 1}), 0, model_->config().vocab);

@@ -57,7 +57,10 @@ struct GenerateReport {
 struct GenerateHooks {
   // Text of a continuation that is final; `ended` with its last piece, which may be empty.
   std::function<void(int64_t prompt, int64_t sample, std::string_view text, bool ended)> on_text;
-  std::function<bool()> interrupted;  // asked before each step
+  std::function<bool()> interrupted;  // asked before each prompt and each step
+  // A piece of a prompt, at most DecodeModel::max_rows tokens, is being computed: a prompt may take
+  // long, and those who watch see that it goes on.
+  std::function<void()> on_piece;
 };
 
 // kInvalidArgument, naming the prompt: it is longer than the model's positions, or has a token
@@ -67,7 +70,8 @@ Status CheckPrompts(const GenerateRequest& request, int64_t limit, int64_t vocab
 // The model has its weights, and at least as many positions as the longest prompt (CHECK). Tokens
 // that the tokenizer does not have are never chosen. Where ranks decode together all of them call
 // this with the same request, and each obtains the same texts; `interrupted` must then answer alike
-// on all. Errors: the tokenizer's, and the model's status().
+// on all, and all hooks are called as often on each. Errors: the tokenizer's, and the model's
+// status().
 StatusOr<GenerateReport> Generate(DecodeModel* model, const data::Tokenizer& tokenizer,
                                   const GenerateRequest& request, const GenerateHooks& hooks = {});
 

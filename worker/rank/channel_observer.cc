@@ -178,6 +178,13 @@ void ChannelObserver::OnCommandDone(const train::CommandResult& result) {
     out.mutable_profile()->set_bytes(result.profile->bytes);
     out.mutable_profile()->set_note(result.profile->note);
   }
+  for (const train::DecodedText& text : result.texts) {
+    auto& to = *out.mutable_decoded()->add_texts();
+    to.set_prompt(static_cast<int32_t>(text.prompt));
+    to.set_sample(static_cast<int32_t>(text.sample));
+    to.set_text(text.text);
+    to.set_finish(text.finish);
+  }
   deps_.send(std::move(message));
 }
 

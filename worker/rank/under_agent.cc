@@ -88,6 +88,8 @@ std::optional<train::CommandKind> KindOf(Command::Verb verb) {
       return train::CommandKind::kRelease;
     case Command::PROFILE:
       return train::CommandKind::kProfile;
+    case Command::DECODE:
+      return train::CommandKind::kDecode;
     default:
       return std::nullopt;
   }
@@ -310,6 +312,8 @@ class AgentRank {
         .label = {.tag = word.label().tag(),
                   .meta = {word.label().meta().begin(), word.label().meta().end()}},
         .profile_steps = word.profile_steps()};
+    if (command.kind == train::CommandKind::kDecode)
+      command.texts = train::TextRequestOf(word.generate());
     if (command.kind == train::CommandKind::kUpdate) {
       JobSpec job = word.spec();
       const Status completed = CompleteAndResolve(threads_, &job);

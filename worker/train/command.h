@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/checkpoint/format/label.h"
 #include "worker/train/records.h"
 #include "worker/train/run_settings.h"
+#include "worker/train/samples/texts.h"
 
 namespace mt::train {
 
@@ -23,6 +25,7 @@ enum class CommandKind : uint8_t {
   kUpdate,   // `settings` become the run's
   kRelease,  // saves and stops; where the save fails, all ranks wait as after kHold
   kProfile,  // the next `profile_steps` steps are traced on every rank
+  kDecode,   // the ranks write `texts`, and the next step follows
 };
 
 struct Command {
@@ -31,6 +34,7 @@ struct Command {
   std::optional<RunSettings> settings = std::nullopt;  // of kUpdate
   checkpoint::Label label = {};                        // of kCheckpointNow
   int64_t profile_steps = 0;                           // of kProfile
+  std::optional<TextRequest> texts = std::nullopt;     // of kDecode
 };
 
 // What became of a command, once it has acted on every rank and, where it saves or traces, that is
@@ -41,8 +45,9 @@ struct CommandResult {
   int64_t carrier_step = 0;  // the step whose vector carried it; 0: an idle reduction, or none
   int64_t step = 0;          // the last one done when it acted
   std::optional<CheckpointRecord> checkpoint;  // of a save: what is on disk
-  Status error;                                // of a save, an update or a profile that failed
+  Status error;  // of a save, an update, a profile or a decode that failed
   std::optional<ProfileRecord> profile = std::nullopt;  // of a profile: its trace
+  std::vector<DecodedText> texts = {};                  // of a decode
   bool held = false;  // of a release whose save failed: the ranks wait, nothing is given up
 };
 

@@ -12,13 +12,13 @@ namespace {
 using Flag = bool CommandBits::*;
 // Bit i is kFlags[i]; first the kinds of commands, in the order of CommandKind, then what rank 0
 // finds.
-constexpr std::array<Flag, 11> kFlags = {
+constexpr std::array<Flag, 12> kFlags = {
     &CommandBits::stop_with_save, &CommandBits::stop_without_save,
     &CommandBits::checkpoint_now, &CommandBits::hold,
     &CommandBits::resume,         &CommandBits::update,
     &CommandBits::release,        &CommandBits::profile,
-    &CommandBits::save_due,       &CommandBits::time_over,
-    &CommandBits::save_over};
+    &CommandBits::decode,         &CommandBits::save_due,
+    &CommandBits::time_over,      &CommandBits::save_over};
 constexpr int kAllBits = (1 << kFlags.size()) - 1;
 
 }  // namespace

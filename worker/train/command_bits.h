@@ -16,6 +16,7 @@ struct CommandBits {
   bool update = false;
   bool release = false;
   bool profile = false;
+  bool decode = false;
   bool save_due = false;   // checkpoint.every has passed on rank 0's clock
   bool time_over = false;  // training.exit_after has passed on rank 0's clock
   bool save_over = false;  // rank 0's part of the save beside training has ended

@@ -26,6 +26,7 @@ CommandBits CommandRelay::Take(int64_t step) {
   if (args_.source != nullptr) {
     if (std::optional<Command> command = args_.source->Poll()) {
       CHECK(command->kind != CommandKind::kUpdate || command->settings.has_value());
+      CHECK(command->kind != CommandKind::kDecode || command->texts.has_value());
       bits.Add(command->kind);
       pending_.Sent(step, std::move(*command));
     }
@@ -89,6 +90,9 @@ StatusOr<std::optional<Ending>> CommandRelay::Act(const CommandBits& bits, int64
   if (bits.hold) RETURN_IF_ERROR(Hold());
   if (bits.resume) Resume();
   if (kept_) RETURN_IF_ERROR(Hold());
+  if (bits.decode && saved.ok()) RETURN_IF_ERROR(Decode(carrier));
+  if (bits.decode && !saved.ok())
+    decoded_ = base::FailedPrecondition("the run ends: {}", base::Message(saved));
   ReportActed(carrier);
   RETURN_IF_ERROR(saved);
   return std::optional<Ending>();
@@ -110,6 +114,21 @@ Status CommandRelay::Profile(int64_t carrier) {
     CHECK(asked.has_value()) << "the bit of a profile without one, step " << carrier;
   }
   return args_.target->Profile(asked, &profile_refused_);
+}
+
+Status CommandRelay::Decode(int64_t carrier) {
+  if (held_) {
+    decoded_ = base::FailedPrecondition(
+        "the ranks are held, and write between two steps: ask again when they train (mtctl "
+        "resume)");
+    return OkStatus();
+  }
+  std::optional<TextRequest> asked;
+  if (args_.is_rank_0) {
+    asked = pending_.TextsOf(carrier);
+    CHECK(asked.has_value()) << "the bit of a decode without one, step " << carrier;
+  }
+  return args_.target->Decode(asked, &decoded_);
 }
 
 StatusOr<std::optional<Ending>> CommandRelay::WaitHeld() {
@@ -191,6 +210,11 @@ Status CommandRelay::NothingTraced() const {
                                   args_.cursor->last());
 }
 
+Status CommandRelay::NothingWritten() const {
+  return base::FailedPrecondition("the run ended after step {}, before the ranks wrote",
+                                  args_.cursor->last());
+}
+
 CommandResult CommandRelay::ResultOf(const SentCommand& sent, int64_t acted_after) const {
   CommandResult result{.id = sent.command.id,
                        .kind = sent.command.kind,
@@ -202,6 +226,10 @@ CommandResult CommandRelay::ResultOf(const SentCommand& sent, int64_t acted_afte
   if (sent.command.kind == CommandKind::kUpdate) result.error = update_refused_;
   if (sent.command.kind == CommandKind::kProfile)
     result.error = over_ ? NothingTraced() : profile_refused_;
+  if (sent.command.kind == CommandKind::kDecode) {
+    result.error = over_ ? NothingWritten() : decoded_.status();
+    if (result.error.ok()) result.texts = *decoded_;
+  }
   if (!Saves(sent.command.kind)) return result;
   const std::optional<StatusOr<CheckpointRecord>> saved = args_.target->SavedSince(acted_after);
   if (!saved) {

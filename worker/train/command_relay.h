@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -50,6 +51,10 @@ class CommandTarget {
   virtual Status Profile(const std::optional<int64_t>& asked, Status* refused) = 0;
   // Rank 0: what the newest profile has come to; nullopt: it has not ended.
   virtual std::optional<StatusOr<ProfileRecord>> Profiled() const = 0;
+  // Collective: has rank 0's `asked` (nullopt elsewhere) written before the next step. Rank 0:
+  // *texts, or in it why there are none.
+  virtual Status Decode(const std::optional<TextRequest>& asked,
+                        StatusOr<std::vector<DecodedText>>* texts) = 0;
   // Collective: an idle reduction that carries this rank's bits; the bits of all, after its
   // verdict.
   virtual StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) = 0;
@@ -114,6 +119,7 @@ class CommandRelay {
   StatusOr<std::optional<Ending>> Act(const CommandBits& bits, int64_t carrier);
   Status Update(int64_t carrier);
   Status Profile(int64_t carrier);
+  Status Decode(int64_t carrier);
   // True if bits of steps that have not acted are like this.
   bool IsPending(const std::function<bool(const CommandBits&)>& wanted) const;
   // From held to training or to the end. The bits of steps that were enqueued already act first.
@@ -125,6 +131,7 @@ class CommandRelay {
   // Rank 0: reports the profile that has ended, or has not come to any step.
   void ReportProfiled();
   Status NothingTraced() const;
+  Status NothingWritten() const;
   // `acted_after`: the step whose state the command is about.
   CommandResult ResultOf(const SentCommand& sent, int64_t acted_after) const;
 
@@ -145,8 +152,9 @@ class CommandRelay {
   bool kept_ = false;  // the newest bits that acted: a release whose save failed
   base::MonotonicTime held_since_;
   std::optional<base::MonotonicTime> training_since_;
-  Status update_refused_;                 // of the newest update
-  Status profile_refused_;                // of the newest profile
+  Status update_refused_;   // of the newest update
+  Status profile_refused_;  // of the newest profile
+  StatusOr<std::vector<DecodedText>> decoded_ = std::vector<DecodedText>();  // of the newest decode
   std::optional<SentCommand> profiling_;  // rank 0: a profile that is under way
   bool over_ = false;                     // rank 0: what comes now comes too late
 };

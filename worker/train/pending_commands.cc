@@ -30,4 +30,11 @@ std::optional<int64_t> PendingCommands::ProfileOf(int64_t step) const {
   return std::nullopt;
 }
 
+std::optional<TextRequest> PendingCommands::TextsOf(int64_t step) const {
+  for (const SentCommand& sent : sent_) {
+    if (sent.step == step && sent.command.kind == CommandKind::kDecode) return sent.command.texts;
+  }
+  return std::nullopt;
+}
+
 }  // namespace mt::train

@@ -26,6 +26,8 @@ class PendingCommands {
   std::optional<RunSettings> UpdateOf(int64_t step) const;
   // The same of the steps that its profile asks for.
   std::optional<int64_t> ProfileOf(int64_t step) const;
+  // And of the texts that its decode asks for.
+  std::optional<TextRequest> TextsOf(int64_t step) const;
 
  private:
   std::deque<SentCommand> sent_;

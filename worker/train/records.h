@@ -19,7 +19,7 @@
 #include "worker/memory/memory.h"
 #include "worker/parallel/groups/rank_groups.h"
 #include "worker/trace/step_profile.h"
-#include "worker/train/samples/prompt_samples.h"
+#include "worker/train/samples/texts.h"
 
 namespace mt::train {
 

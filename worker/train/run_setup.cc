@@ -70,9 +70,9 @@ Status RunSetup::Run() {
   RETURN_IF_ERROR(CompareVocabularies(&exchange));
   ASSIGN_OR_RETURN(start_, FindStart(ArgsOfStart(), &exchange));
   RETURN_IF_ERROR(SettleChoices(&exchange));
-  const int64_t prompts = PromptSamples::PlannedBytes(*args_.job, args_.groups->axes());
-  RETURN_IF_ERROR(PlanInputs(prompts, &exchange, &plan_));
-  RETURN_IF_ERROR(PlanSnapshot(*args_.job, prompts, &exchange, &plan_));
+  const int64_t texts = TextWriter::PlannedBytes(*args_.job, args_.groups->axes());
+  RETURN_IF_ERROR(PlanInputs(texts, &exchange, &plan_));
+  RETURN_IF_ERROR(PlanSnapshot(*args_.job, texts, &exchange, &plan_));
   RETURN_IF_ERROR(Agree(&exchange, MakeEngine()));
   RETURN_IF_ERROR(LoadIntact(&exchange));
   RETURN_IF_ERROR(CheckExitAtIter());
@@ -173,14 +173,14 @@ Status RunSetup::SettleChoices(checkpoint::Exchange* exchange) {
 Status RunSetup::MakeEngine() {
   if (!plan_.has_value()) return base::Internal("no engine was planned");
   ASSIGN_OR_RETURN(parts_.engine, engine::Engine::Create(*std::move(plan_)));
-  ASSIGN_OR_RETURN(parts_.prompts,
-                   PromptSamples::Create({.job = args_.job,
-                                          .data_root = args_.data_root,
-                                          .tokenizer = parts_.data->tokenizer,
-                                          .engine = parts_.engine.get(),
-                                          .groups = args_.groups,
-                                          .backend = args_.backend,
-                                          .memory_limit_bytes = args_.memory_limit_bytes}));
+  ASSIGN_OR_RETURN(parts_.texts,
+                   TextWriter::Create({.job = args_.job,
+                                       .data_root = args_.data_root,
+                                       .tokenizer = parts_.data->tokenizer,
+                                       .engine = parts_.engine.get(),
+                                       .groups = args_.groups,
+                                       .backend = args_.backend,
+                                       .memory_limit_bytes = args_.memory_limit_bytes}));
   return OkStatus();
 }
 
@@ -375,6 +375,18 @@ void RunSetup::MakeParts() {
                  .world_size = spec::WorldSize(job),
                  .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
       .seq_length = job.model().seq_length()});
+  if (eval.prompts_size() > 0) {
+    parts_.prompts =
+        std::make_unique<PromptSamples>(job, parts_.engine.get(), args_.groups, parts_.texts.get());
+  }
+  if (eval.decode_tokens() > 0) {
+    parts_.asked_texts =
+        std::make_unique<AskedTexts>(AskedTexts::Args{.engine = parts_.engine.get(),
+                                                      .groups = args_.groups,
+                                                      .writer = parts_.texts.get(),
+                                                      .clock = args_.clock,
+                                                      .patience = spec::SaveTimeout(job)});
+  }
   // A run that begins with another one's weights has saved nothing, wherever they lay.
   StartPoint saved_before = start_;
   if (start_.weights) saved_before.load.reset();

@@ -16,6 +16,9 @@
 #include "worker/train/evaluator.h"
 #include "worker/train/resume.h"
 #include "worker/train/run_data.h"
+#include "worker/train/samples/asked_texts.h"
+#include "worker/train/samples/prompt_samples.h"
+#include "worker/train/samples/text_writer.h"
 #include "worker/train/step_cursor.h"
 #include "worker/train/step_reporter.h"
 #include "worker/train/trainer.h"
@@ -38,7 +41,9 @@ struct RunParts {
   std::unique_ptr<parallel::CommSpans> spans;  // idle; that the engine has, unless TrainArgs has it
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<Checkpointer> checkpointer;
-  std::unique_ptr<PromptSamples> prompts;  // nullptr: none
+  std::unique_ptr<TextWriter> texts;        // nullptr: none, or those of another replica
+  std::unique_ptr<PromptSamples> prompts;   // nullptr: none
+  std::unique_ptr<AskedTexts> asked_texts;  // nullptr: none
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<StepReporter> reporter;

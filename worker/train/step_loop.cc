@@ -249,6 +249,22 @@ Status StepLoop::Profile(const std::optional<int64_t>& asked, Status* refused) {
   return profile_.Begin(asked, run_.cursor.last(), commands_.held(), refused);
 }
 
+Status StepLoop::Decode(const std::optional<TextRequest>& asked,
+                        StatusOr<std::vector<DecodedText>>* texts) {
+  if (run_.asked_texts == nullptr) {
+    *texts = base::FailedPrecondition(
+        "the job has planned no memory for texts: training.eval.decode_tokens is 0, and is given "
+        "when a job is submitted");
+    return OkStatus();
+  }
+  const int64_t last = run_.cursor.last();
+  RETURN_IF_ERROR(run_.asked_texts->Write(
+      asked, [this, last] { args_.observer->OnProgress(last); }, texts));
+  run_.reporter->MeasureMemory();
+  run_.engine->phases().EndBetween();  // what that took is no step's time
+  return OkStatus();
+}
+
 StatusOr<CommandBits> StepLoop::ReduceIdle(const CommandBits& mine) {
   ASSIGN_OR_RETURN(const engine::StepVector sum, run_.engine->RunIdle(mine.Encode()));
   RETURN_IF_ERROR(judge_.Judge(run_.cursor.last(), sum, run_.engine->fault()));

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/trace/step_profile.h"
@@ -58,6 +59,8 @@ class StepLoop final : private CommandTarget {
   Status Update(const std::optional<RunSettings>& asked, Status* refused) override;
   Status Profile(const std::optional<int64_t>& asked, Status* refused) override;
   std::optional<StatusOr<ProfileRecord>> Profiled() const override { return profile_.outcome(); }
+  Status Decode(const std::optional<TextRequest>& asked,
+                StatusOr<std::vector<DecodedText>>* texts) override;
   StatusOr<CommandBits> ReduceIdle(const CommandBits& mine) override;
   Status OnHeld() override;
   void OnResumed(base::MonotonicTime since, base::MonotonicTime now) override;

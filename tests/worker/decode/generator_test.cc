@@ -115,6 +115,27 @@ TEST(GeneratorTest, TextDoesNotDependOnWhatIsBesideIt) {
   EXPECT_NE(narrow.Run(alone).continuations[1].ids, all.continuations[7].ids);
 }
 
+// Of a prompt each piece that is computed at once, of samples that share one none.
+TEST(GeneratorTest, EveryPieceOfAPromptIsTold) {
+  model::GptConfig config = Config();
+  config.seq = config.max_positions = 300;
+  Rig rig(3, config);
+  ASSERT_EQ(rig.model->max_rows(), 128);
+  const std::vector<int32_t> long_one(260, 7);
+  std::string calls;
+  GenerateHooks hooks;
+  hooks.interrupted = [&] {
+    calls += '?';
+    return false;
+  };
+  hooks.on_piece = [&] { calls += 'p'; };
+  rig.Run({.prompts = {long_one, {1}}, .tokens = 1}, hooks);
+  EXPECT_EQ(calls, "?ppp?p");
+  calls.clear();
+  rig.Run({.prompts = {{1, 2}}, .samples = 3, .tokens = 1}, hooks);
+  EXPECT_EQ(calls, "?p??");
+}
+
 TEST(GeneratorTest, EndsForEachReason) {
   Rig rig(1);
   GenerateRequest request = {.prompts = {{72, 105}}, .tokens = 100};

@@ -17,7 +17,7 @@ namespace mt::train {
 namespace {
 
 TEST(CommandBitsTest, EveryCombinationComesBack) {
-  for (int i = 0; i < 2048; ++i) {
+  for (int i = 0; i < 4096; ++i) {
     const CommandBits bits{.stop_with_save = (i & 1) != 0,
                            .stop_without_save = (i & 2) != 0,
                            .checkpoint_now = (i & 4) != 0,
@@ -26,15 +26,16 @@ TEST(CommandBitsTest, EveryCombinationComesBack) {
                            .update = (i & 32) != 0,
                            .release = (i & 64) != 0,
                            .profile = (i & 128) != 0,
-                           .save_due = (i & 256) != 0,
-                           .time_over = (i & 512) != 0,
-                           .save_over = (i & 1024) != 0};
+                           .decode = (i & 256) != 0,
+                           .save_due = (i & 512) != 0,
+                           .time_over = (i & 1024) != 0,
+                           .save_over = (i & 2048) != 0};
     EXPECT_EQ(bits.Encode(), i);
     EXPECT_EQ(CommandBits::Decode(i), bits);
     EXPECT_EQ(bits.empty(), i == 0);
   }
   EXPECT_DEATH(CommandBits::Decode(2.5), "command bits");
-  EXPECT_DEATH(CommandBits::Decode(2048), "command bits");
+  EXPECT_DEATH(CommandBits::Decode(4096), "command bits");
 }
 
 TEST(CommandBitsTest, EachKindHasItsOwnBit) {
@@ -46,7 +47,8 @@ TEST(CommandBitsTest, EachKindHasItsOwnBit) {
       {CommandKind::kResume, {.resume = true}},
       {CommandKind::kUpdate, {.update = true}},
       {CommandKind::kRelease, {.release = true}},
-      {CommandKind::kProfile, {.profile = true}}};
+      {CommandKind::kProfile, {.profile = true}},
+      {CommandKind::kDecode, {.decode = true}}};
   for (const auto& [kind, expected] : kinds) {
     CommandBits bits;
     bits.Add(kind);
@@ -386,6 +388,82 @@ TEST(CommandRelayTest, AtTheEndAProfileHasWhatItCameToAndALateOneNothing) {
   EXPECT_EQ(run.done[1].id, "late");
   EXPECT_FALSE(run.done[1].profile.has_value()) << "that is the other one's";
   EXPECT_NE(base::Message(run.done[1].error).find("the run ended after step 5"), std::string::npos);
+}
+
+Command AskFor(const std::string& prompt) {
+  return {.kind = CommandKind::kDecode, .id = prompt, .texts = TextRequest{.prompts = {prompt}}};
+}
+
+// Texts are those of the step that is told with them, and are there when the command has acted.
+TEST(CommandRelayTest, TextsAreWrittenBetweenTwoSteps) {
+  FakeRun run;
+  run.script[2] = AskFor("a");
+  run.script[5] = AskFor("b");
+  run.Build();
+  ASSERT_TRUE(run.RunTo(4).ok());
+  EXPECT_EQ(run.calls, (Calls{"3: write behind a"}));
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_EQ(run.done[0].id, "a");
+  EXPECT_EQ(run.done[0].carrier_step, 2);
+  EXPECT_EQ(run.done[0].step, 3);
+  EXPECT_TRUE(run.done[0].error.ok());
+  ASSERT_EQ(run.done[0].texts.size(), 1U);
+  EXPECT_EQ(run.done[0].texts[0].text, "behind a");
+  run.decode_refused = base::InvalidArgument("too long");
+  ASSERT_TRUE(run.RunTo(8).ok());
+  ASSERT_EQ(run.done.size(), 2U);
+  EXPECT_EQ(base::Message(run.done[1].error), "too long");
+  EXPECT_TRUE(run.done[1].texts.empty());
+}
+
+TEST(CommandRelayTest, OtherRanksHaveNothingToAskFor) {
+  FakeRun run(/*is_rank_0=*/false);
+  run.from_rank_0[1] = {.decode = true};
+  run.Build();
+  ASSERT_TRUE(run.RunTo(4).ok());
+  EXPECT_EQ(run.calls, (Calls{"2: write"}));
+  EXPECT_TRUE(run.done.empty());
+}
+
+// No rank is asked to compute: all of them know that they are held.
+TEST(CommandRelayTest, HeldRanksWriteNothing) {
+  FakeRun run;
+  run.script[1] = {.kind = CommandKind::kHold, .id = "h"};
+  run.script[4] = AskFor("a");
+  run.script[6] = {.kind = CommandKind::kResume, .id = "r"};
+  run.Build();
+  ASSERT_TRUE(run.RunTo(5).ok());
+  ASSERT_EQ(run.done.size(), 3U);
+  EXPECT_EQ(run.done[1].id, "a");
+  EXPECT_NE(base::Message(run.done[1].error).find("the ranks are held"), std::string::npos);
+  for (const std::string& call : run.calls) EXPECT_EQ(call.find("write"), std::string::npos);
+}
+
+// Nor do ranks whose run ends with a save that was due with the same step.
+TEST(CommandRelayTest, BehindASaveThatEndsTheRunNothingIsWritten) {
+  FakeRun run;
+  run.script[1] = AskFor("a");
+  run.script[4] = AskFor("b");
+  run.Build();
+  ASSERT_TRUE(run.RunTo(3).ok());
+  run.save_due = true;
+  run.save_ends_run = base::Internal("disk full");
+  EXPECT_EQ(run.RunTo(9).status(), run.save_ends_run);
+  EXPECT_EQ(run.calls, (Calls{"2: write behind a", "5: save"}));
+  ASSERT_EQ(run.done.size(), 2U);
+  EXPECT_EQ(base::Message(run.done[1].error), "the run ends: disk full");
+  EXPECT_TRUE(run.done[1].texts.empty()) << "those are the other one's";
+}
+
+TEST(CommandRelayTest, AtTheEndNothingIsWritten) {
+  FakeRun run;
+  run.script[5] = AskFor("late");
+  run.Build();
+  ASSERT_TRUE(run.RunTo(5).ok());
+  run.relay().ReportAtEnd();
+  ASSERT_EQ(run.done.size(), 1U);
+  EXPECT_NE(base::Message(run.done[0].error).find("the run ended after step 5"), std::string::npos);
+  EXPECT_TRUE(run.calls.empty());
 }
 
 }  // namespace

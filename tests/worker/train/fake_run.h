@@ -95,6 +95,14 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
     return OkStatus();
   }
   std::optional<StatusOr<ProfileRecord>> Profiled() const override { return profiled; }
+  Status Decode(const std::optional<TextRequest>& asked,
+                StatusOr<std::vector<DecodedText>>* texts) override {
+    Note(asked ? "write behind " + asked->prompts.at(0) : "write");
+    *texts = std::vector<DecodedText>();
+    if (asked) (*texts)->push_back({.text = "behind " + asked->prompts.at(0)});
+    if (!decode_refused.ok()) *texts = decode_refused;
+    return OkStatus();
+  }
   Status OnHeld() override {
     Note("held");
     return OkStatus();
@@ -134,7 +142,7 @@ class FakeRun final : public CommandTarget, public CommandSource, public TrainOb
   std::map<int64_t, CommandBits> carried;      // by step
   std::map<int64_t, CommandBits> from_rank_0;  // by step: what another rank's relay has sent
   std::deque<CommandBits> from_rank_0_idle;    // the same, by idle reduction
-  Status save_ends_run, update_refused, saved, label_fails, profile_refused;
+  Status save_ends_run, update_refused, saved, label_fails, profile_refused, decode_refused;
   std::optional<StatusOr<ProfileRecord>> profiled;
   bool beside = false;     // saves go on beside training
   bool under_way = false;  // one does

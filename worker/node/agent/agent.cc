@@ -325,6 +325,7 @@ Status Agent::Execute(const Command& command) {
     case Command::UPDATE:
     case Command::RELEASE:
     case Command::PROFILE:
+    case Command::DECODE:
     case Command::KEEP_STEPS:
       return allocation->PassCommand(command);
     default:

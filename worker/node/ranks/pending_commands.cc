@@ -25,6 +25,7 @@ AgentMessage ToMessage(const Command& command) {
   if (command.has_spec()) *word.mutable_spec() = command.spec();
   if (command.has_label()) *word.mutable_label() = command.label();
   *word.mutable_kept_steps() = command.kept_steps();
+  if (command.has_generate()) *word.mutable_generate() = command.generate();
   return message;
 }
 

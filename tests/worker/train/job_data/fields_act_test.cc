@@ -106,10 +106,10 @@ void PutRun(const JobSpec& job, Facts* out) {
            training.exit_at_iter(), training.exit_interval(), training.exit_after(),
            training.nonfinite(), training.stop_after_skipped(), job.data().prefetch(),
            job.data().loader_threads(), job.data().allow_changed(), job.data().allow_new_blend());
-  // PromptSamples'.
+  // TextWriter's.
   const auto& eval = training.eval();
   out->Put(fmt::format("{}", fmt::join(eval.prompts(), "|")), eval.prompt_tokens(),
-           eval.prompt_temperature());
+           eval.prompt_temperature(), eval.decode_tokens());
   const auto& checkpoint = job.checkpoint();
   out->Put(spec::CheckpointDirectory(job), checkpoint.async_save(), checkpoint.at_end(),
            checkpoint.strict(), checkpoint.second(), checkpoint.load(), checkpoint.load_tag(),

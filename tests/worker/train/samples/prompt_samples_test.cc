@@ -53,6 +53,18 @@ TEST_F(SamplesTest, TheRunLearnsAsWithout) {
       << "each token is progress, which watchdogs wait for";
 }
 
+// Each token is progress of the ranks that wait, too: another replica's watchdog looks for it.
+TEST_F(SamplesTest, ReplicasThatWaitMakeProgress) {
+  layout_ = {"parallel.data=2", "checkpoint.directory=none"};
+  const std::vector<RankOutcome> without = RunWith({});
+  const std::vector<RankOutcome> with = RunWith(kPrompts);
+  ExpectClean(with, 20);
+  ExpectEqualCurve(with[0].seen.steps, without[0].seen.steps);
+  // Of two evaluations: two prompts, each with a piece.
+  for (size_t rank = 0; rank < 2; ++rank)
+    EXPECT_GE(with[rank].seen.progress_calls, without[rank].seen.progress_calls + 8) << rank;
+}
+
 // As the checkpoint of the same step is read afterwards, by a process of its own.
 TEST_F(SamplesTest, AreThoseOfTheCheckpoint) {
   for (const char* const temperature : {"0", "1.5"}) {
