@@ -53,6 +53,7 @@ inline constexpr std::string_view kCoordinatorSuperseded = "COORDINATOR_SUPERSED
 inline constexpr std::string_view kStoreReadOnly = "STORE_READ_ONLY";
 inline constexpr std::string_view kWrongCluster = "WRONG_CLUSTER";
 inline constexpr std::string_view kTermSuperseded = "TERM_SUPERSEDED";
+inline constexpr std::string_view kNoTextMemory = "NO_TEXT_MEMORY";
 }  // namespace reason
 
 // The same status with `reason` attached; OK stays OK.

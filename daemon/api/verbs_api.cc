@@ -2,13 +2,17 @@
 // book.
 #include "daemon/api/verbs_api.h"
 
+#include <type_traits>
+
 #include <absl/strings/escaping.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include "common/base/ids.h"
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "daemon/api/checkpoint_label.h"
+#include "daemon/api/decode_texts.h"
 #include "daemon/api/job_ref.h"
 #include "daemon/api/operations_api.h"
 #include "daemon/authority/authority.h"
@@ -46,7 +50,9 @@ Status VerbsApi::Operate(const Request& request, std::string_view verb, std::str
   // Everything but the id and the job's name, which may mean another job by now.
   Request content = request;
   content.clear_request_id();
-  const std::string asked = absl::BytesToHexString(BytesOf(content));
+  std::string asked = absl::BytesToHexString(BytesOf(content));
+  // Of prompts a digest is remembered: they may be long.
+  if constexpr (std::is_same_v<Request, v1::DecodeRequest>) asked = base::Hash128Hex(asked);
   if (const v1::StoredRequest* before = parts_.requests->Find(request.request_id());
       before != nullptr) {
     RETURN_IF_ERROR(parts_.requests->CheckRepeated(*before, verb, asked));
@@ -123,6 +129,16 @@ Status VerbsApi::Profile(const v1::ProfileRequest& request, std::string_view act
     return parts_.keeper->verbs().Profile(job, request.steps(), order);
   };
   return Operate(request, "profile", actor, response, call);
+}
+
+Status VerbsApi::Decode(const v1::DecodeRequest& request, std::string_view actor,
+                        v1::Operation* response) {
+  const auto call = [&](v1::StoredJob& job, const Order& order) -> JobVerbs::Operated {
+    v1::Generate generate = request.generate();
+    RETURN_IF_ERROR(CompleteDecode(&generate));
+    return parts_.keeper->verbs().Decode(job, generate, order);
+  };
+  return Operate(request, "decode", actor, response, call);
 }
 
 Status VerbsApi::TriggerCheckpoint(const v1::TriggerCheckpointRequest& request,

@@ -10,6 +10,7 @@
 
 namespace megatrain::v1 {
 class CancelRequest;
+class DecodeRequest;
 class DeleteJobRequest;
 class KillRequest;
 class PauseRequest;
@@ -46,6 +47,7 @@ class VerbsApi {
                 v1::Operation* response);
   Status Profile(const v1::ProfileRequest& request, std::string_view actor,
                  v1::Operation* response);
+  Status Decode(const v1::DecodeRequest& request, std::string_view actor, v1::Operation* response);
   Status TriggerCheckpoint(const v1::TriggerCheckpointRequest& request, std::string_view actor,
                            v1::Operation* response);
 

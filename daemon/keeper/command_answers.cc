@@ -74,6 +74,10 @@ bool CommandAnswers::Acted(v1::StoredJob& stored, const v1::CommandDone& done) {
     ProfileDone(command, done);
     return true;
   }
+  if (VerbOf(command) == v1::Command::DECODE) {
+    DecodeDone(command, done);
+    return true;
+  }
   if (!done.error().empty()) {
     Refused(stored, command, base::FailedPrecondition("{}", done.error()));
     return true;
@@ -152,6 +156,25 @@ void CommandAnswers::ProfileDone(const v1::GivenWord& command, const v1::Command
       fmt::format("traced steps {} to {}", profile.first_step(), profile.last_step());
   if (!profile.note().empty()) result += fmt::format(" ({})", profile.note());
   tools_.operations->Succeed(*operation, result);
+}
+
+void CommandAnswers::DecodeDone(const v1::GivenWord& command, const v1::CommandDone& done) {
+  v1::Operation* operation = tools_.ledger->FindOperation(command.operation());
+  if (operation == nullptr || operation->done()) return;
+  operation->set_word_step(done.word_step());
+  operation->set_step(done.step());
+  if (!done.error().empty() || !done.has_decoded()) {
+    const std::string why = done.error().empty() ? "the ranks sent no text" : done.error();
+    tools_.operations->Fail(
+        *operation, rpc::WithReason(base::FailedPrecondition("nothing was written: {}", why),
+                                    reason::kWordRefused));
+    return;
+  }
+  *operation->mutable_decoded() = done.decoded();
+  tools_.operations->KeepTextsOf(*operation);
+  const int texts = done.decoded().texts_size();
+  tools_.operations->Succeed(*operation, fmt::format("{} text{} after step {}", texts,
+                                                     texts == 1 ? "" : "s", done.step()));
 }
 
 void CommandAnswers::StopDone(v1::StoredJob& stored, const v1::CommandDone& done) {

@@ -40,6 +40,7 @@ class CommandAnswers {
   void Refused(v1::StoredJob& job, const v1::GivenWord& command, const Status& why);
   void SaveDone(v1::StoredJob& job, const v1::GivenWord& command, const v1::CommandDone& done);
   void ProfileDone(const v1::GivenWord& command, const v1::CommandDone& done);
+  void DecodeDone(const v1::GivenWord& command, const v1::CommandDone& done);
   void StopDone(v1::StoredJob& job, const v1::CommandDone& done);
   // The save of a release failed, and the ranks wait.
   void NotReleased(v1::StoredJob& job, const v1::CommandDone& done);

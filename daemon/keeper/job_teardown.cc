@@ -182,6 +182,7 @@ void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
 void JobTeardown::CloseEpoch(v1::StoredJob& stored) {
   v1::Job* job = stored.mutable_job();
   tools_.operations->FailProfiles(*job);  // nobody answers them any more
+  tools_.operations->FailDecodes(*job);
   stored.clear_stop();
   stored.clear_words();
   stored.clear_kept_steps();

@@ -174,6 +174,36 @@ JobVerbs::Operated JobVerbs::Profile(v1::StoredJob& stored, int steps, const Ord
   return operation;
 }
 
+JobVerbs::Operated JobVerbs::Decode(v1::StoredJob& stored, const v1::Generate& generate,
+                                    const Order& order) {
+  const v1::Job& job = stored.job();
+  RETURN_IF_ERROR(CheckKind(job, "generate --in-job"));
+  if (job.spec().training().eval().decode_tokens() == 0) {
+    return rpc::WithReason(
+        base::FailedPrecondition(
+            "job '{}' has planned no memory for texts: training.eval.decode_tokens is 0, and is "
+            "given when a job is submitted; without --in-job a checkpoint of it is read",
+            job.name()),
+        reason::kNoTextMemory);
+  }
+  if (job.state() != v1::RUNNING) {
+    return WrongState(stored, "generate --in-job",
+                      job.state() == v1::PAUSED_HELD ? "its ranks are held and write between steps"
+                                                     : "no step runs");
+  }
+  if (const v1::Operation* running = tools_.operations->FindOpen(job, "decode");
+      running != nullptr) {
+    return WrongState(stored, "another generate --in-job",
+                      fmt::format("{} is under way", running->name()));
+  }
+  v1::Operation* operation = tools_.operations->Open(
+      job, {.verb = "decode", .progress = "writing behind the next step"}, order);
+  tools_.commands->Give(
+      stored, {.verb = v1::Command::DECODE, .operation = operation->name(), .generate = &generate},
+      order);
+  return operation;
+}
+
 JobVerbs::Operated JobVerbs::Cancel(v1::StoredJob& stored, bool with_save, const Order& order) {
   const v1::Job& job = stored.job();
   if (job.state() == v1::STOPPING) {

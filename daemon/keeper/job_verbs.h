@@ -11,7 +11,8 @@
 
 namespace megatrain::v1 {
 class CheckpointLabel;
-}
+class Generate;
+}  // namespace megatrain::v1
 
 namespace mt::daemon {
 
@@ -31,6 +32,8 @@ class JobVerbs {
   Operated Checkpoint(v1::StoredJob& job, const v1::CheckpointLabel& label, const Order& order);
   // Traces the next `steps` steps on every rank.
   Operated Profile(v1::StoredJob& job, int steps, const Order& order);
+  // Has the ranks write what a completed `generate` asks for between two steps.
+  Operated Decode(v1::StoredJob& job, const v1::Generate& generate, const Order& order);
   Operated Cancel(v1::StoredJob& job, bool with_save, const Order& order);
   Operated Kill(v1::StoredJob& job, const Order& order);
   // Forgets an ended job; the reference is invalid afterwards.

@@ -137,6 +137,22 @@ void OperationBook::FailProfiles(const v1::Job& job) {
   FailOwed(job, "profile", "traced the steps");
 }
 
+void OperationBook::FailDecodes(const v1::Job& job) {
+  FailOwed(job, "decode", "written the texts");
+}
+
+void OperationBook::KeepTextsOf(const v1::Operation& newest) {
+  for (v1::Operation* operation : ledger_->Operations()) {
+    const bool gives_way = operation->target() == newest.target() &&
+                           operation->name() != newest.name() &&
+                           operation->decoded().texts_size() > 0;
+    if (!gives_way) continue;
+    operation->mutable_decoded()->clear_texts();
+    operation->mutable_decoded()->set_left_out(true);
+    ledger_->MarkOperation(*operation);
+  }
+}
+
 void OperationBook::FailOwed(const v1::Job& job, std::string_view verb, std::string_view what) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
     if (operation->verb() != verb) continue;

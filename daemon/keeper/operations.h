@@ -24,7 +24,8 @@ class OperationBook {
   explicit OperationBook(Ledger* ledger) : ledger_(ledger) {}
 
   struct Opening {
-    std::string verb;  // "pause", "resume", "checkpoint", "profile", "cancel", "kill", "delete"
+    std::string
+        verb;  // "pause", "resume", "checkpoint", "profile", "decode", "cancel", "kill", "delete"
     std::string mode = {};
     std::string progress = {};
   };
@@ -44,10 +45,13 @@ class OperationBook {
   // The job's ranks are gone, and the steps since its last checkpoint with them: a release or a
   // cancel that was to save them has failed (SAVE_FAILED), whatever state the job is in now.
   void FailUnsaved(const v1::StoredJob& job);
-  // The job's ranks are gone: saves, or profiles, that they owe have failed, with the job's message
-  // as the reason.
+  // The job's ranks are gone: saves, profiles or texts that they owe have failed, with the job's
+  // message as the reason.
   void FailSaves(const v1::Job& job);
   void FailProfiles(const v1::Job& job);
+  void FailDecodes(const v1::Job& job);
+  // The job's newest texts are those of this decode: earlier ones give theirs up (A2).
+  void KeepTextsOf(const v1::Operation& newest);
 
  private:
   void FailOwed(const v1::Job& job, std::string_view verb, std::string_view what);

@@ -89,6 +89,7 @@ void PendingCommands::Give(v1::StoredJob& stored, const Given& given, const Orde
   command->set_verb(given.verb);
   command->set_operation(given.operation);
   command->set_profile_steps(given.profile_steps);
+  if (given.generate != nullptr) *command->mutable_generate() = *given.generate;
   command->set_reason(order.reason);
   command->set_actor(order.actor);
   if (given.label != nullptr && !IsEmpty(*given.label)) *command->mutable_label() = *given.label;
@@ -104,6 +105,7 @@ void PendingCommands::SendOne(const v1::StoredJob& stored, const v1::GivenWord& 
   message.mutable_command()->set_actor(command.actor());
   if (command.has_label()) *message.mutable_command()->mutable_label() = command.label();
   message.mutable_command()->set_profile_steps(command.profile_steps());
+  if (command.has_generate()) *message.mutable_command()->mutable_generate() = command.generate();
   if (VerbOf(command) == v1::Command::UPDATE)
     *message.mutable_command()->mutable_spec() = job.spec();
   if (VerbOf(command) == v1::Command::KEEP_STEPS)

@@ -14,6 +14,7 @@
 namespace megatrain::v1 {
 class CheckpointLabel;
 enum Command_Verb : int;  // NOLINT(readability-identifier-naming): protoc's name
+class Generate;
 class GivenWord;
 }  // namespace megatrain::v1
 
@@ -49,6 +50,7 @@ class PendingCommands {
     std::string operation = {};                  // that waits for the answer; empty: none
     const v1::CheckpointLabel* label = nullptr;  // of CHECKPOINT_NOW, which may have none
     int profile_steps = 0;                       // of PROFILE
+    const v1::Generate* generate = nullptr;      // of DECODE
   };
   // The command is sent now if rank 0 takes commands, else once it does (Send).
   void Give(v1::StoredJob& job, const Given& given, const Order& order);

@@ -86,6 +86,12 @@ class JobsService final : public v1::Jobs::CallbackService {
       return core.api().verbs().Profile(*request, ActorOf(*context), response);
     });
   }
+  Unary* Decode(Context* context, const v1::DecodeRequest* request,
+                v1::Operation* response) override {
+    return RunUnary(loop_, context, [context, request, response](Core& core) {
+      return core.api().verbs().Decode(*request, ActorOf(*context), response);
+    });
+  }
   Unary* Adopt(Context* context, const v1::AdoptRequest* request, v1::Job* response) override {
     return RunUnary(loop_, context, [context, request, response](Core& core) {
       return core.api().orphans().Adopt(*request, ActorOf(*context), response);
