@@ -70,13 +70,15 @@ std::vector<std::string> HolderLines(const v1::WhoHoldsResponse& answer,
   return lines;
 }
 
-std::string SlotAdvice(const v1::WhoHoldsResponse& answer) {
+std::string SlotAdvice(const v1::WhoHoldsResponse& answer, bool writes_in_job) {
   std::string advice = "--wait (it begins when a slot is free)";
   for (const v1::WhoHoldsResponse::Slots& slots : answer.slots()) {
     if (answer.device() != v1::GPU || slots.device() != v1::CPU_SLOT) continue;
     advice += fmt::format(", --device cpu ({} of {} CPU slots {} free)", slots.free(),
                           slots.total(), slots.free() == 1 ? "is" : "are");
   }
+  if (writes_in_job)
+    advice += ", --in-job (its ranks write between two steps, with the weights that they have)";
   return advice +
          ", --local (this machine reads it without a slot, where it has the checkpoint's folder)";
 }

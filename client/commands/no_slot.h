@@ -19,7 +19,7 @@ std::vector<std::string> HolderLines(const megatrain::v1::WhoHoldsResponse& answ
 
 // The flags with which a reader could be had: "--wait (it begins when a slot is free), --device cpu
 // (3 of 4 CPU slots are free), --local (...)". CPU slots are offered where there are any and a GPU
-// was wanted.
-std::string SlotAdvice(const megatrain::v1::WhoHoldsResponse& answer);
+// was wanted, --in-job where `writes_in_job` (WritesInJob).
+std::string SlotAdvice(const megatrain::v1::WhoHoldsResponse& answer, bool writes_in_job);
 
 }  // namespace mt::client

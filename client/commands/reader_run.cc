@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "client/commands/checkpoint_place.h"
+#include "client/commands/in_job.h"
 #include "client/commands/job_file.h"
 #include "client/commands/no_slot.h"
 #include "client/commands/output_reader.h"
@@ -67,8 +68,9 @@ bool MayWrite(const v1::Job& job) {
 // One job from its submission to its end.
 class ReaderRun {
  public:
-  ReaderRun(const Api& api, const ReaderVerb& verb, const GlobalOptions& options)
-      : api_(api), verb_(verb), options_(options) {}
+  ReaderRun(const Api& api, const ReaderVerb& verb, const GlobalOptions& options,
+            bool writes_in_job)
+      : api_(api), verb_(verb), options_(options), writes_in_job_(writes_in_job) {}
 
   ExitCode Run(const v1::JobSpec& spec);
 
@@ -86,6 +88,7 @@ class ReaderRun {
   const Api& api_;
   const ReaderVerb& verb_;
   const GlobalOptions& options_;
+  const bool writes_in_job_;  // what is to be read could be had by --in-job
   StreamStopper stopper_;
   v1::Job job_;
   std::string waits_for_;  // as it was said
@@ -114,7 +117,7 @@ ExitCode ReaderRun::AskForSlot(const v1::JobSpec& spec) {
     if (steady_clock::now() + kLookAgain > until) {
       SayLine("no slot is free now, and nothing was submitted: " + answer->why());
       SayNoSlot(*answer);
-      SayLine("add " + SlotAdvice(*answer));
+      SayLine("add " + SlotAdvice(*answer, writes_in_job_));
       return kExitError;
     }
     std::this_thread::sleep_for(kLookAgain);
@@ -257,7 +260,10 @@ ExitCode RunOnCluster(const JobText& named, const ReaderVerb& verb, const Reader
   spec->set_name(ways.flag.substr(2) + "-" + base::NewUid().substr(0, 8));
   spec->set_namespace_(options.job_namespace);
   SetDevPolicy(options, &*spec);
-  return ReaderRun(**api, verb, options).Run(*spec);
+  // With a step or a tag other weights are meant than the job has now.
+  const bool newest = !spec->read().has_step() && !spec->read().has_tag() && named.what.empty();
+  const bool in_job = ways.has_in_job && newest && WritesInJob(*job);
+  return ReaderRun(**api, verb, options, in_job).Run(*spec);
 }
 
 }  // namespace

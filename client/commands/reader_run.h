@@ -33,6 +33,7 @@ struct ReaderWays {
   std::string flag;                    // of mt-rank: "--generate"
   std::vector<std::string> arguments;  // of mt-rank
   std::function<StatusOr<v1::JobSpec>(const ReaderSource&)> make_job;
+  bool has_in_job = false;  // the verb takes --in-job
 };
 // Blocks until all is read. On the cluster: kExitError where no slot is free and --wait was not
 // given, nothing was submitted; kExitInterrupted after Ctrl-C, which cancels the job unless it was

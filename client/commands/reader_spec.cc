@@ -148,7 +148,7 @@ StatusOr<std::string> PromptOf(const std::string& prompt) {
 
 }  // namespace
 
-StatusOr<v1::JobSpec> GenerateSpec(const decode::GenerateFlags& flags, const ReaderSource& source) {
+StatusOr<v1::Generate> GenerateOf(const decode::GenerateFlags& flags) {
   if (std::ranges::count(flags.prompts, "-") > 1)
     return base::InvalidArgument("--prompt - was given twice, and standard input has one text");
   if (flags.raw) {
@@ -156,25 +156,30 @@ StatusOr<v1::JobSpec> GenerateSpec(const decode::GenerateFlags& flags, const Rea
         "--raw is for --local: a job's text has control characters written out; -o json has all "
         "of it");
   }
-  v1::JobSpec job;
-  job.set_kind(v1::JobSpec::KIND_GENERATE);
-  RETURN_IF_ERROR(SetRead(flags, source, &job));
-  v1::Generate* const generate = job.mutable_generate();
+  v1::Generate generate;
   for (const std::string& prompt : flags.prompts) {
-    ASSIGN_OR_RETURN(*generate->add_prompts(), PromptOf(prompt));
+    ASSIGN_OR_RETURN(*generate.add_prompts(), PromptOf(prompt));
   }
   for (const std::string& stop : flags.stops) {
     RETURN_IF_ERROR(CheckText("--stop", stop));
-    generate->add_stops(stop);
+    generate.add_stops(stop);
   }
-  generate->set_tokens(flags.tokens);
-  generate->set_samples(flags.samples);
-  generate->set_temperature(flags.temperature);
-  generate->set_top_k(flags.top_k);
-  generate->set_top_p(flags.top_p);
-  generate->set_repetition_penalty(flags.repetition_penalty);
-  generate->set_seed(flags.seed);
-  generate->set_logprobs(flags.log_probabilities);
+  generate.set_tokens(flags.tokens);
+  generate.set_samples(flags.samples);
+  generate.set_temperature(flags.temperature);
+  generate.set_top_k(flags.top_k);
+  generate.set_top_p(flags.top_p);
+  generate.set_repetition_penalty(flags.repetition_penalty);
+  generate.set_seed(flags.seed);
+  generate.set_logprobs(flags.log_probabilities);
+  return generate;
+}
+
+StatusOr<v1::JobSpec> GenerateSpec(const decode::GenerateFlags& flags, const ReaderSource& source) {
+  v1::JobSpec job;
+  job.set_kind(v1::JobSpec::KIND_GENERATE);
+  RETURN_IF_ERROR(SetRead(flags, source, &job));
+  ASSIGN_OR_RETURN(*job.mutable_generate(), GenerateOf(flags));
   return job;
 }
 

@@ -8,8 +8,9 @@
 #include "common/base/status.h"
 
 namespace megatrain::v1 {
+class Generate;
 class JobSpec;
-}
+}  // namespace megatrain::v1
 namespace mt::decode {
 struct EvalFlags;
 struct GenerateFlags;
@@ -25,6 +26,10 @@ struct ReaderSource {
   bool threads_given = false;    // else the node's share
   std::string data_root;         // the nodes' data root, as this machine has it; empty: not known
 };
+
+// The flags of what is written, without defaults. Reads standard input for a prompt "-".
+// kInvalidArgument: a text that a job cannot hold, --raw.
+StatusOr<v1::Generate> GenerateOf(const decode::GenerateFlags& flags);
 
 // The flags as a job, without defaults and without a name. `flags.json` asks for JSON. Reads
 // standard input for a prompt "-". Errors: kFailedPrecondition: the job saves no checkpoints;

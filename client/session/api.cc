@@ -310,6 +310,12 @@ Status OutputsApi::Read(const v1::ReadOutputRequest& request, StreamStopper* sto
                                    [&](auto* c) { return stub->ReadOutput(c, request); });
 }
 
+StatusOr<v1::Operation> OutputsApi::Decode(const v1::DecodeRequest& request) const {
+  const auto stub = v1::Jobs::NewStub(api_.channel_);
+  return api_.Unary<v1::Operation>(api_.timeout_, nullptr,
+                                   [&](auto* c, auto* r) { return stub->Decode(c, request, r); });
+}
+
 StatusOr<v1::HoldOutputResponse> OutputsApi::Hold(const v1::HoldOutputRequest& request,
                                                   StreamStopper* stopper) const {
   const auto stub = v1::Jobs::NewStub(api_.channel_);

@@ -24,6 +24,7 @@ namespace megatrain::v1 {
 class AdoptRequest;
 class CancelRequest;
 class DeclareDeadRequest;
+class DecodeRequest;
 class DeleteJobRequest;
 class EventsChunk;
 class GetJobRequest;
@@ -213,8 +214,8 @@ class ProfilesApi {
   const Api& api_;
 };
 
-// The calls on what jobs of kinds generate and eval write; a view of a connection, which outlives
-// it.
+// The calls on what jobs write: those of kinds generate and eval, and others that are asked to; a
+// view of a connection, which outlives it.
 class OutputsApi {
  public:
   explicit OutputsApi(const Api& api) : api_(api) {}
@@ -222,6 +223,8 @@ class OutputsApi {
   // As the streams of Api.
   Status Read(const v1::ReadOutputRequest& request, StreamStopper* stopper,
               const std::function<bool(const v1::LogChunk&)>& on_message) const;
+  // Has the ranks of a running job write.
+  StatusOr<v1::Operation> Decode(const v1::DecodeRequest& request) const;
   // Keeps a job alive that was submitted with `held`; `stopper` ends the call with kCancelled.
   StatusOr<v1::HoldOutputResponse> Hold(const v1::HoldOutputRequest& request,
                                         StreamStopper* stopper) const;

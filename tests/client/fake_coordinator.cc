@@ -187,6 +187,14 @@ class FakeJobs final : public v1::Jobs::Service {
     }
     return DoVerb(state_, *context, "profile", request->request_id(), out);
   }
+  Status Decode(ServerContext* context, const v1::DecodeRequest* request,
+                v1::Operation* out) override {
+    {
+      base::MutexLock lock(&state_->mu);
+      state_->decoded = *request;
+    }
+    return DoVerb(state_, *context, "decode", request->request_id(), out);
+  }
   Status Adopt(ServerContext*, const v1::AdoptRequest* request, v1::Job* out) override {
     base::MutexLock lock(&state_->mu);
     if (!state_->refuse.ok()) return state_->refuse;

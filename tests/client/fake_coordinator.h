@@ -46,6 +46,7 @@ struct FakeState {
   v1::PauseRequest paused;
   v1::TriggerCheckpointRequest triggered;
   v1::ProfileRequest profiled;
+  v1::DecodeRequest decoded;
   std::vector<v1::LogChunk> trace;  // sent by ReadTrace
   // Sent by ReadOutput, one vector a call, while there are any.
   std::vector<std::vector<v1::LogChunk>> outputs;

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/commands/in_job.h"
 #include "client/commands/no_slot.h"
 #include "common/base/files.h"
 #include "tests/client/fake_coordinator.h"
@@ -267,6 +268,19 @@ TEST_F(ReaderVerbTest, AJobThatFailsSaysWhy) {
   EXPECT_EQ(ran.err, "mtctl: job reads is FAILED: rank 0: no complete checkpoint\\x1b[2J\n");
 }
 
+// With the weights that the job has now: where it trains and has memory for it, and its newest
+// checkpoint would have been read.
+TEST_F(ReaderVerbTest, AFullClusterOffersTheJobItself) {
+  state().who_holds = {FullOfGpus()};
+  state().jobs[1].mutable_spec()->mutable_training()->mutable_eval()->set_decode_tokens(64);
+  EXPECT_TRUE(WritesInJob(state().jobs[1]));
+  EXPECT_FALSE(WritesInJob(state().jobs[2])) << "no memory";
+  EXPECT_THAT(Generate({"demo"}).err, HasSubstr("--in-job ("));
+  EXPECT_THAT(Generate({"demo", "--tag", "best"}).err, Not(HasSubstr("--in-job")));
+  state().jobs[1].set_state(v1::PAUSED_HELD);
+  EXPECT_FALSE(WritesInJob(state().jobs[1]));
+}
+
 // Of a task file the path below the data root is asked for.
 TEST_F(ReaderVerbTest, TaskFilesLieBelowTheDataRoot) {
   const std::string root = testing::TempDir() + "/reader_verb_" + std::to_string(::getpid());
@@ -317,7 +331,9 @@ TEST(NoSlotTest, HoldersOfManyNodesAndOfOthers) {
               ElementsAre("team/wide (RUNNING): 6 CPU slots on n1 and 2 more nodes",
                           "b (not a job of this coordinator): 1 CPU slot on n3"));
   EXPECT_THAT(HolderLines(answer, "team")[0], HasSubstr("wide (RUNNING)"));
-  EXPECT_THAT(SlotAdvice(answer), Not(HasSubstr("--device")));
+  EXPECT_THAT(SlotAdvice(answer, false),
+              AllOf(Not(HasSubstr("--device")), Not(HasSubstr("--in-job"))));
+  EXPECT_THAT(SlotAdvice(answer, true), HasSubstr("--in-job ("));
 }
 
 }  // namespace

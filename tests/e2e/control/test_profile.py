@@ -1,4 +1,5 @@
-"""Traces of running jobs: `mtctl profile` through coordinator, agent and ranks, and `mt-rank --trace` beside a benchmark's report."""
+"""What running jobs are asked for: traces by `mtctl profile` and texts by `generate --in-job`, through coordinator, agent and ranks;
+and `mt-rank --trace` beside a benchmark's report."""
 import json
 import re
 import subprocess
@@ -53,7 +54,8 @@ class ProfileTest(ClusterTest):
 
     def test_a_running_job_is_traced_on_every_rank(self):
         self.up()
-        self.submit(*LAYOUT, "--set", "training.train_iters=100000", "--set", "checkpoint.directory=none")
+        self.submit(*LAYOUT, "--set", "training.train_iters=100000", "--set", "checkpoint.directory=none",
+                    "--set", "training.eval.decode_tokens=16")
         self.mtctl("wait", "tiny", "--for", "state=RUNNING", "--timeout", "60")
         file = self.dir / "trace.json"
         done = self.mtctl("profile", "tiny", "--steps", "3", "-o", str(file))
@@ -88,7 +90,21 @@ class ProfileTest(ClusterTest):
         self.mtctl("profile", "tiny", "--steps", "1", "-o", str(file))
         self.assert_one_message(self.mtctl("profile", operation["name"], "-o", str(again), check=False), 6, "a later profile")
         self.assertEqual(self.job()["state"], "RUNNING")
+        self.it_writes_what_it_is_asked_for()
         self.bad_input(file)
+
+    def it_writes_what_it_is_asked_for(self):
+        """Of the same job: two stages write together, the other replica waits, and all train on."""
+        asked = ("generate", "tiny", "--in-job", "--prompt", "the cat", "--prompt", "a", "--tokens", "5")
+        told = self.mtctl(*asked)
+        self.assertRegex(told.stdout, r"(?s)\A== prompt 1\nthe cat.*\n== prompt 2\na.*\n\Z")
+        step = int(re.search(r"(?m)^tiny: 2 texts after step (\d+)$", told.stderr)[1])
+        self.wait_for("a later step", lambda: self.job()["last_step"]["step"] > step + 1)
+        operation = json.loads(self.mtctl("-o", "json", *asked).stdout)
+        self.assertEqual([text["prompt"] for text in operation["decoded"]["texts"]], [0, 1])
+        self.assertGreater(operation["step"], step)
+        self.assert_one_message(self.mtctl("generate", "tiny", "--in-job", "--prompt", "x" * 40, check=False), 3,
+                                "prompt 1 has 40 tokens.*texts of 16.*decode_tokens")
 
     def bad_input(self, file):
         """Of the job that trains: what cannot be traced is said in words, and nothing of the job changes."""
@@ -97,6 +113,7 @@ class ProfileTest(ClusterTest):
         self.assert_one_message(self.mtctl("profile", "nobody", "-o", str(file), check=False), 3, "nobody")
         self.mtctl("pause", "tiny", "--hold", "--wait")
         self.assert_one_message(self.mtctl("profile", "tiny", "-o", str(file), check=False), 3, "PAUSED_HELD.*held")
+        self.assert_one_message(self.mtctl("generate", "tiny", "--in-job", check=False), 3, "PAUSED_HELD.*held")
         self.mtctl("resume", "tiny", "--wait")
         self.mtctl("kill", "tiny", "--yes", "--wait")
         self.assert_one_message(self.mtctl("profile", "tiny", "-o", str(file), check=False), 3, "no step runs")

@@ -19,7 +19,9 @@ using megatrain::v1::CommandDone;
 using megatrain::v1::RankMessage;
 
 TEST_F(AgentModeTest, CommandsGoAllTheWay) {
-  TestAgent agent(socket_, Assign(Job({"training.train_iters=1000000"}), /*hold=*/true));
+  TestAgent agent(socket_,
+                  Assign(Job({"training.train_iters=1000000", "training.eval.decode_tokens=12"}),
+                         /*hold=*/true));
   Start();
   const RankMessage held =
       agent.Await([](const RankMessage& m) { return IsState(m, megatrain::v1::HELD); });
@@ -27,7 +29,23 @@ TEST_F(AgentModeTest, CommandsGoAllTheWay) {
   const CommandDone zero = Do(&agent, Order("zero", Command::CHECKPOINT_NOW));
   EXPECT_EQ(zero.checkpoint().step(), 0);
   EXPECT_TRUE(base::Exists(base::JoinPath(zero.checkpoint().path(), "manifest.json")));
+  AgentMessage write = Order("early", Command::DECODE);
+  auto& asked = *write.mutable_word()->mutable_generate();
+  asked.add_prompts("abc");
+  asked.set_tokens(3);
+  asked.set_samples(1);
+  asked.set_top_p(1);
+  asked.set_repetition_penalty(1);
+  EXPECT_NE(Do(&agent, write).error().find("the ranks are held"), std::string::npos);
   EXPECT_EQ(Do(&agent, Order("on", Command::RESUME)).step(), 0);
+  write.mutable_word()->set_command_id("write");
+  const CommandDone written = Do(&agent, write);
+  EXPECT_EQ(written.step(), written.word_step() + 1);
+  ASSERT_EQ(written.decoded().texts_size(), 1) << written.error();
+  EXPECT_NE(written.decoded().texts(0).finish(), "");
+  asked.set_prompts(0, std::string(13, 'a'));
+  write.mutable_word()->set_command_id("long");
+  EXPECT_NE(Do(&agent, write).error().find("decode_tokens"), std::string::npos);
 
   const CommandDone hold = Do(&agent, Order("hold", Command::HOLD));
   EXPECT_GT(hold.word_step(), 0);

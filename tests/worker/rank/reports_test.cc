@@ -72,6 +72,21 @@ TEST_F(ReportsTest, CommandsWithTheirResult) {
   EXPECT_EQ(sent_[1].command_done().error(), "disk full");
 }
 
+TEST_F(ReportsTest, TextsThatWereAskedFor) {
+  observer_.OnCommandDone({.id = "write",
+                           .kind = train::CommandKind::kDecode,
+                           .step = 7,
+                           .texts = {{.prompt = 0, .sample = 1, .text = "upon", .finish = "tokens"},
+                                     {.prompt = 1, .sample = 0, .text = "", .finish = "time"}}});
+  ASSERT_EQ(sent_.size(), 1U);
+  const megatrain::v1::DecodedTexts& decoded = sent_[0].command_done().decoded();
+  ASSERT_EQ(decoded.texts_size(), 2);
+  EXPECT_EQ(decoded.texts(0).sample(), 1);
+  EXPECT_EQ(decoded.texts(0).text(), "upon");
+  EXPECT_EQ(decoded.texts(1).prompt(), 1);
+  EXPECT_EQ(decoded.texts(1).finish(), "time");
+}
+
 TEST_F(ReportsTest, AStartWithItsRun) {
   train::RunInfo info{.total_steps = 20, .resumed_from_step = 10, .run_begins = true};
   info.run.id = "run-a";

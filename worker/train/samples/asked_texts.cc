@@ -24,7 +24,7 @@ constexpr char kDone[] = "done";
 // Once in so many tokens, or prompts.
 constexpr int kTellEvery = 8;
 
-std::string Pack(const StatusOr<decode::GenerateRequest>& request) {
+std::string PackRequest(const StatusOr<decode::GenerateRequest>& request) {
   json packed;
   if (!request.ok()) {
     packed["refused"] = std::string(base::Message(request.status()));
@@ -43,7 +43,7 @@ std::string Pack(const StatusOr<decode::GenerateRequest>& request) {
   return packed.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-StatusOr<decode::GenerateRequest> Unpack(const std::string& text) {
+StatusOr<decode::GenerateRequest> UnpackRequest(const std::string& text) {
   const json packed = json::parse(text);
   if (packed.contains("refused"))
     return base::InvalidArgument("{}", packed.at("refused").get<std::string>());
@@ -154,9 +154,9 @@ Status AskedTexts::Write(const std::optional<TextRequest>& asked,
   const comm::OpTimeoutScope patience(args_.groups->world(), args_.patience);
   checkpoint::Exchange exchange(args_.groups->world(), &args_.engine->stream());
   std::string mine;
-  if (asked.has_value()) mine = Pack(Prepare(*asked));
+  if (asked.has_value()) mine = PackRequest(Prepare(*asked));
   ASSIGN_OR_RETURN(const std::string text, exchange.Broadcast(mine, /*root=*/0));
-  const StatusOr<decode::GenerateRequest> request = Unpack(text);
+  const StatusOr<decode::GenerateRequest> request = UnpackRequest(text);
   if (!request.ok()) {
     *texts = request.status();
     return OkStatus();

@@ -96,6 +96,19 @@ TEST_F(AttachmentTest, StepsThatAreKeptReachTheRank) {
   EXPECT_EQ(ranks_.heard[100].back().word().kept_steps_size(), 0);
 }
 
+// What is to be written reaches rank 0.
+TEST_F(AttachmentTest, TextsThatAreAskedForReachTheRank) {
+  StartJob(1);
+  auto command = CommandMessage(Command::DECODE, "d1");
+  command.mutable_command()->mutable_generate()->add_prompts("Once");
+  coordinator_.Say(command);
+  EXPECT_TRUE(coordinator_.heard.back().command_ack().accepted());
+  const auto word = ranks_.heard[100].back().word();
+  EXPECT_EQ(word.verb(), Command::DECODE);
+  ASSERT_EQ(word.generate().prompts_size(), 1);
+  EXPECT_EQ(word.generate().prompts(0), "Once");
+}
+
 // A label reaches the rank, by an agent's record too.
 TEST_F(AttachmentTest, ACheckpointsLabelSurvivesTheAgent) {
   StartJob(1);
