@@ -62,7 +62,8 @@ class Graph:
                                if path.startswith(f"{self.build}/") and not path.endswith(".a") and "/mt_headers_" not in path]
         for path in inputs:
             self.users[path].update(outputs)
-            if "/Unity/" in path and path.endswith(".cxx") and os.path.exists(path):
+            # Joined sources, by CMake and by kernels/cuda.
+            if "/Unity/" in path and path.endswith(".cxx") or path.startswith(f"{self.build}/") and path.endswith(".cu"):
                 self.add_includes(path)
 
     def add_includes(self, path):

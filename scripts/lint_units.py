@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Joins the sources of a compile_commands.json into few large units for clang-tidy, whose time goes into the headers: they are then
-read once for up to 64 sources.
+"""Joins the sources of a compile_commands.json into few large units for clang-tidy, whose time goes into the headers: it looks
+at all of their code once a unit, for up to 128 sources.
 
     lint_units.py BUILD_DIR     reads BUILD_DIR/compile_commands.json, writes BUILD_DIR/joined/{NN.cc,compile_commands.json}, prints the units
 
 Sources of one folder share a namespace, so a name that two of them keep to themselves is a redefinition where they meet: rename one.
-Units are filled with sources of different folders as far as that goes, and hold one main() at most.
+Units are filled with sources of different folders as far as that goes, and hold one main() at most: what has one goes first, so that each
+has a large unit of its own.
 """
 import itertools
 import json
@@ -14,7 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
-MOST_SOURCES = 64
+MOST_SOURCES = 128
 NOT_OURS = ("/proto/", "/tests/", "/gen/")
 
 
@@ -68,7 +69,7 @@ def join(entries):
     """Units by the flags they need."""
     groups = {}
     parts = [(sources_of(entry["file"]), *flags_of(entry)) for entry in entries if not any(part in entry["file"] for part in NOT_OURS)]
-    for sources, core, extra in sorted(parts, key=lambda part: (-len(part[0]), part[0])):
+    for sources, core, extra in sorted(parts, key=lambda part: (count_mains(part[0]) == 0, -len(part[0]), part[0])):
         units = groups.setdefault(core, [])
         unit = next((unit for unit in units if unit.takes(sources)), None)
         if unit is None:

@@ -1,6 +1,7 @@
 // How long a fuzzer goes on and from which seed: so many rounds from a fixed one (with
 // MT_LONG_TESTS forty times as many), or with MT_FUZZ_SECONDS so long from a new one, which
-// MT_FUZZ_SEED repeats. scripts/fuzz.sh runs them so, side by side.
+// MT_FUZZ_SEED repeats. scripts/fuzz.sh runs them so, side by side, under sanitizers: there a
+// fixed seed has a tenth of the rounds.
 #pragma once
 
 #include <chrono>
@@ -11,6 +12,8 @@
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "tests/sanitized.h"
 
 namespace mt {
 
@@ -24,7 +27,7 @@ class FuzzTime {
     };
     const std::string seconds = of("MT_FUZZ_SECONDS");
     if (seconds.empty()) {
-      rounds_ = of("MT_LONG_TESTS").empty() ? rounds : 40 * rounds;
+      rounds_ = (kSanitized ? rounds / 10 : rounds) * (of("MT_LONG_TESTS").empty() ? 1 : 40);
       return;
     }
     timed_ = true;

@@ -39,21 +39,21 @@ std::string CountDone(int64_t done, int64_t total, const char* units) {
 
 std::string ActivityText(const v1::Job& job, double more_seconds) {
   const v1::Activity& now = job.activity();
-  const double seconds = now.seconds() + more_seconds;
+  const double lasted = now.seconds() + more_seconds;
   const std::string at = now.step() > 0 ? fmt::format(" step {}", now.step()) : "";
   const auto bytes = [&](const std::string& what) {
     std::string text = what + ": " + BytesDone(now.done(), now.total());
-    if (now.done() > 0 && seconds > 0) {
-      const auto rate = static_cast<int64_t>(static_cast<double>(now.done()) / seconds);
+    if (now.done() > 0 && lasted > 0) {
+      const auto rate = static_cast<int64_t>(static_cast<double>(now.done()) / lasted);
       text += fmt::format(", {}/s", FormatBytes(rate));
     } else {
-      text += ", " + FormatDuration(seconds);
+      text += ", " + FormatDuration(lasted);
     }
     return job.slots() > 1 ? text + " (rank 0)" : text;
   };
   const auto count = [&](const std::string& what, const char* units) {
     return fmt::format("{}: {}{}", what, CountDone(now.done(), now.total(), units),
-                       FormatDuration(seconds));
+                       FormatDuration(lasted));
   };
   switch (now.kind()) {
     case v1::Activity::INDEXING:

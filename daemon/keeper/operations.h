@@ -24,8 +24,7 @@ class OperationBook {
   explicit OperationBook(Ledger* ledger) : ledger_(ledger) {}
 
   struct Opening {
-    std::string
-        verb;  // "pause", "resume", "checkpoint", "profile", "decode", "cancel", "kill", "delete"
+    std::string verb;  // Operation.verb
     std::string mode = {};
     std::string progress = {};
   };

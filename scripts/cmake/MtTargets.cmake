@@ -43,7 +43,7 @@ endfunction()
 
 # Plain code is hardly optimised: optimising is two thirds of the compiler's time with sanitizers, a quarter without. There all is
 # plain but for code whose loops take the tests' time, here what waits for others, reads flags or draws tables.
-set(MT_HOT_FOLDERS "^(kernels|worker/(comm|data|engine|model|optim|parallel|train|tuning)|daemon/telemetry|tests)(/|$)")
+set(MT_HOT_FOLDERS "^(kernels|worker/(checkpoint|comm|data|engine|hf|model|optim|parallel|train|tuning)|daemon/telemetry|tests)(/|$)")
 set(MT_PLAIN_FOLDERS "^(client|common/(http|rpc|spec)|daemon|worker/(node|rank))(/|$)")
 function(mt_is_plain out)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -88,9 +88,9 @@ function(mt_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  # Where eight are joined, a second to eighth file costs the compiler a fifth of the first. A name that two of them keep to
-  # themselves is a redefinition: rename one.
-  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 8)
+  # Where files are joined, a further one costs the compiler a fifth of the first. A name that two of them keep to themselves is a
+  # redefinition: rename one.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 20)
   mt_own_code(${name})
   target_include_directories(${name} SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/gen)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
@@ -126,11 +126,12 @@ function(mt_add_tests name timeout labels)
   endif()
 endfunction()
 
+# What may take longest begins first: a new build knows no times, and what begins last is waited for alone.
 function(mt_add_sanitized_tests name labels timeout) # program, arguments...
   math(EXPR timeout "5 * ${timeout}")
   foreach(quarter RANGE 3)
     add_test(NAME ${name}.${quarter} COMMAND ${ARGN})
-    set_tests_properties(${name}.${quarter} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+    set_tests_properties(${name}.${quarter} PROPERTIES TIMEOUT ${timeout} COST ${timeout} LABELS "${labels}"
                          ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${quarter}")
   endforeach()
 endfunction()

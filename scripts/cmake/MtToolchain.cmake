@@ -19,6 +19,11 @@ if(MT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# g++ looks for memory that it may reuse from 128 MiB on, a tenth of its time; most units take less than this, in KiB, in all.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=786432>)
+endif()
+
 # __FILE__ and debug information name files from the root of the sources, wherever that is.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 

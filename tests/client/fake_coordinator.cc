@@ -18,7 +18,7 @@ namespace mt::client {
 namespace {
 
 using grpc::ServerContext;
-using grpc::Status;
+using RpcStatus = grpc::Status;  // Status is ours
 
 void WaitForClientToLeave(const ServerContext& context) {
   while (!context.IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -35,11 +35,11 @@ void AwaitMetricsStream(FakeState* state, const ServerContext& context) {
   }
 }
 
-Status Unavailable() { return {grpc::StatusCode::UNAVAILABLE, "connection reset by the test"}; }
+RpcStatus Unavailable() { return {grpc::StatusCode::UNAVAILABLE, "connection reset by the test"}; }
 
 // Performs a verb: once per request id, whatever happens to the answer.
-Status DoVerb(FakeState* state, const ServerContext& context, const std::string& verb,
-              const std::string& request_id, v1::Operation* out) {
+RpcStatus DoVerb(FakeState* state, const ServerContext& context, const std::string& verb,
+                 const std::string& request_id, v1::Operation* out) {
   bool hang = false;
   {
     base::MutexLock lock(&state->mu);
@@ -62,15 +62,15 @@ Status DoVerb(FakeState* state, const ServerContext& context, const std::string&
     }
   }
   if (hang) WaitForClientToLeave(context);
-  return Status::OK;
+  return RpcStatus::OK;
 }
 
 class FakeJobs final : public v1::Jobs::Service {
  public:
   explicit FakeJobs(FakeState* state) : state_(state) {}
 
-  Status Submit(ServerContext*, const v1::SubmitRequest* request,
-                v1::SubmitResponse* response) override {
+  RpcStatus Submit(ServerContext*, const v1::SubmitRequest* request,
+                   v1::SubmitResponse* response) override {
     base::MutexLock lock(&state_->mu);
     state_->request_ids.push_back(request->request_id());
     state_->restarts.push_back(request->restart());
@@ -81,9 +81,9 @@ class FakeJobs final : public v1::Jobs::Service {
     response->mutable_job()->set_uid("0f8fad5b-d9cb-469f-a165-70867728950e");
     response->mutable_job()->set_state(v1::RUNNING);
     if (state_->break_next-- > 0) return Unavailable();
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Get(ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
+  RpcStatus Get(ServerContext*, const v1::GetJobRequest* request, v1::Job* job) override {
     base::MutexLock lock(&state_->mu);
     const v1::Job* newest = nullptr;
     for (const v1::Job& known : state_->jobs) {
@@ -91,26 +91,26 @@ class FakeJobs final : public v1::Jobs::Service {
       if (newest == nullptr) newest = &known;
       if (request->job().with_run() && !known.has_last_step()) continue;
       *job = known;
-      return Status::OK;
+      return RpcStatus::OK;
     }
     if (newest != nullptr) {
       *job = *newest;
-      return Status::OK;
+      return RpcStatus::OK;
     }
     return {grpc::StatusCode::NOT_FOUND, "no job '" + request->job().name() + "'"};
   }
   // Returns one job per page, so that paging is always exercised.
-  Status List(ServerContext*, const v1::ListJobsRequest* request,
-              v1::ListJobsResponse* response) override {
+  RpcStatus List(ServerContext*, const v1::ListJobsRequest* request,
+                 v1::ListJobsResponse* response) override {
     base::MutexLock lock(&state_->mu);
     const size_t at = request->page_token().empty() ? 0 : std::stoul(request->page_token());
     if (at == 0) ++state_->job_lists;
     if (at < state_->jobs.size()) *response->add_jobs() = state_->jobs[at];
     if (at + 1 < state_->jobs.size()) response->set_next_page_token(std::to_string(at + 1));
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Watch(ServerContext* context, const v1::GetJobRequest*,
-               grpc::ServerWriter<v1::Job>* writer) override {
+  RpcStatus Watch(ServerContext* context, const v1::GetJobRequest*,
+                  grpc::ServerWriter<v1::Job>* writer) override {
     AwaitMetricsStream(state_, *context);
     std::vector<v1::Job> jobs;
     {
@@ -121,88 +121,89 @@ class FakeJobs final : public v1::Jobs::Service {
     const bool ended = !jobs.empty() &&
                        (jobs.back().state() == v1::SUCCEEDED || jobs.back().state() == v1::FAILED);
     if (!ended) WaitForClientToLeave(*context);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Update(ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) override {
+  RpcStatus Update(ServerContext*, const v1::UpdateJobRequest* request, v1::Job* job) override {
     base::MutexLock lock(&state_->mu);
     state_->updated = *request;
     if (!request->etag().empty() && request->etag() != "e1")
       return {grpc::StatusCode::ABORTED, "etag is e1"};
     *job = state_->jobs.at(0);
     job->set_etag("e2");
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Pause(ServerContext* context, const v1::PauseRequest* request,
-               v1::Operation* out) override {
+  RpcStatus Pause(ServerContext* context, const v1::PauseRequest* request,
+                  v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->paused = *request;
     }
     return DoVerb(state_, *context, "pause", request->request_id(), out);
   }
-  Status Resume(ServerContext* context, const v1::ResumeRequest* request,
-                v1::Operation* out) override {
+  RpcStatus Resume(ServerContext* context, const v1::ResumeRequest* request,
+                   v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->resumed = *request;
     }
     return DoVerb(state_, *context, "resume", request->request_id(), out);
   }
-  Status HoldOutput(ServerContext*, const v1::HoldOutputRequest* request,
-                    v1::HoldOutputResponse* response) override {
+  RpcStatus HoldOutput(ServerContext*, const v1::HoldOutputRequest* request,
+                       v1::HoldOutputResponse* response) override {
     base::MutexLock lock(&state_->mu);
     state_->held.push_back(request->job().uid());
     response->set_held(true);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status WhoHolds(ServerContext*, const v1::WhoHoldsRequest*,
-                  v1::WhoHoldsResponse* response) override {
+  RpcStatus WhoHolds(ServerContext*, const v1::WhoHoldsRequest*,
+                     v1::WhoHoldsResponse* response) override {
     base::MutexLock lock(&state_->mu);
     response->set_starts(true);
-    if (state_->who_holds.empty()) return Status::OK;
+    if (state_->who_holds.empty()) return RpcStatus::OK;
     *response = state_->who_holds.front();
     if (state_->who_holds.size() > 1) state_->who_holds.erase(state_->who_holds.begin());
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Cancel(ServerContext* context, const v1::CancelRequest* request,
-                v1::Operation* out) override {
+  RpcStatus Cancel(ServerContext* context, const v1::CancelRequest* request,
+                   v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->cancelled = *request;
     }
     return DoVerb(state_, *context, "cancel", request->request_id(), out);
   }
-  Status Kill(ServerContext* context, const v1::KillRequest* request, v1::Operation* out) override {
+  RpcStatus Kill(ServerContext* context, const v1::KillRequest* request,
+                 v1::Operation* out) override {
     return DoVerb(state_, *context, "kill", request->request_id(), out);
   }
-  Status Delete(ServerContext* context, const v1::DeleteJobRequest* request,
-                v1::Operation* out) override {
+  RpcStatus Delete(ServerContext* context, const v1::DeleteJobRequest* request,
+                   v1::Operation* out) override {
     return DoVerb(state_, *context, "delete", request->request_id(), out);
   }
-  Status Profile(ServerContext* context, const v1::ProfileRequest* request,
-                 v1::Operation* out) override {
+  RpcStatus Profile(ServerContext* context, const v1::ProfileRequest* request,
+                    v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->profiled = *request;
     }
     return DoVerb(state_, *context, "profile", request->request_id(), out);
   }
-  Status Decode(ServerContext* context, const v1::DecodeRequest* request,
-                v1::Operation* out) override {
+  RpcStatus Decode(ServerContext* context, const v1::DecodeRequest* request,
+                   v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->decoded = *request;
     }
     return DoVerb(state_, *context, "decode", request->request_id(), out);
   }
-  Status Adopt(ServerContext*, const v1::AdoptRequest* request, v1::Job* out) override {
+  RpcStatus Adopt(ServerContext*, const v1::AdoptRequest* request, v1::Job* out) override {
     base::MutexLock lock(&state_->mu);
     if (!state_->refuse.ok()) return state_->refuse;
     state_->adopted = *request;
     out->set_name("tiny");
     out->set_uid("uid-1");
     out->add_ranks();
-    return Status::OK;
+    return RpcStatus::OK;
   }
 
  private:
@@ -212,20 +213,20 @@ class FakeJobs final : public v1::Jobs::Service {
 class FakeCheckpoints final : public v1::Checkpoints::Service {
  public:
   explicit FakeCheckpoints(FakeState* state) : state_(state) {}
-  Status Trigger(ServerContext* context, const v1::TriggerCheckpointRequest* request,
-                 v1::Operation* out) override {
+  RpcStatus Trigger(ServerContext* context, const v1::TriggerCheckpointRequest* request,
+                    v1::Operation* out) override {
     {
       base::MutexLock lock(&state_->mu);
       state_->triggered = *request;
     }
     return DoVerb(state_, *context, "checkpoint", request->request_id(), out);
   }
-  Status List(ServerContext*, const v1::ListCheckpointsRequest* request,
-              v1::ListCheckpointsResponse* response) override {
+  RpcStatus List(ServerContext*, const v1::ListCheckpointsRequest* request,
+                 v1::ListCheckpointsResponse* response) override {
     base::MutexLock lock(&state_->mu);
     state_->listed = *request;
     *response = state_->checkpoints;
-    return Status::OK;
+    return RpcStatus::OK;
   }
 
  private:
@@ -235,29 +236,30 @@ class FakeCheckpoints final : public v1::Checkpoints::Service {
 class FakeOperations final : public v1::Operations::Service {
  public:
   explicit FakeOperations(FakeState* state) : state_(state) {}
-  Status Get(ServerContext*, const v1::GetOperationRequest* request, v1::Operation* out) override {
+  RpcStatus Get(ServerContext*, const v1::GetOperationRequest* request,
+                v1::Operation* out) override {
     base::MutexLock lock(&state_->mu);
     for (const auto& [id, operation] : state_->operations) {
       if (operation.name() != request->name()) continue;
       *out = operation;
-      return Status::OK;
+      return RpcStatus::OK;
     }
     return {grpc::StatusCode::NOT_FOUND, "no " + request->name()};
   }
-  Status List(ServerContext*, const v1::ListOperationsRequest*,
-              v1::ListOperationsResponse* response) override {
+  RpcStatus List(ServerContext*, const v1::ListOperationsRequest*,
+                 v1::ListOperationsResponse* response) override {
     base::MutexLock lock(&state_->mu);
     for (const auto& [id, operation] : state_->operations) *response->add_operations() = operation;
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Wait(ServerContext* context, const v1::WaitOperationRequest* request,
-              v1::Operation* out) override {
+  RpcStatus Wait(ServerContext* context, const v1::WaitOperationRequest* request,
+                 v1::Operation* out) override {
     const auto until =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(request->timeout_ms());
     for (;;) {
       v1::GetOperationRequest get;
       get.set_name(request->name());
-      const Status status = Get(context, &get, out);
+      const RpcStatus status = Get(context, &get, out);
       const bool over = std::chrono::steady_clock::now() >= until || context->IsCancelled();
       if (!status.ok() || out->done() || over) return status;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -271,38 +273,38 @@ class FakeOperations final : public v1::Operations::Service {
 class FakeNodes final : public v1::Nodes::Service {
  public:
   explicit FakeNodes(FakeState* state) : state_(state) {}
-  Status List(ServerContext*, const v1::ListNodesRequest*,
-              v1::ListNodesResponse* response) override {
+  RpcStatus List(ServerContext*, const v1::ListNodesRequest*,
+                 v1::ListNodesResponse* response) override {
     base::MutexLock lock(&state_->mu);
     *response = state_->nodes;
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status DeclareDead(ServerContext*, const v1::DeclareDeadRequest* request,
-                     v1::Node* node) override {
+  RpcStatus DeclareDead(ServerContext*, const v1::DeclareDeadRequest* request,
+                        v1::Node* node) override {
     if (request->node() != "lost-node")
       return {grpc::StatusCode::FAILED_PRECONDITION, "node " + request->node() + " is heard"};
     node->set_name(request->node());
     node->set_state(v1::NODE_DEAD);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Readmit(ServerContext*, const v1::ReadmitRequest* request, v1::Node* node) override {
+  RpcStatus Readmit(ServerContext*, const v1::ReadmitRequest* request, v1::Node* node) override {
     if (request->reason() != "new disk")
       return {grpc::StatusCode::FAILED_PRECONDITION, "node " + request->node() + " holds ranks"};
     node->set_name(request->node());
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status ListOrphans(ServerContext*, const v1::ListOrphansRequest*,
-                     v1::ListOrphansResponse* response) override {
+  RpcStatus ListOrphans(ServerContext*, const v1::ListOrphansRequest*,
+                        v1::ListOrphansResponse* response) override {
     base::MutexLock lock(&state_->mu);
     *response = state_->orphans;
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status KillOrphan(ServerContext*, const v1::KillOrphanRequest* request,
-                    v1::KillOrphanResponse* response) override {
+  RpcStatus KillOrphan(ServerContext*, const v1::KillOrphanRequest* request,
+                       v1::KillOrphanResponse* response) override {
     base::MutexLock lock(&state_->mu);
     state_->killed = *request;
     response->set_ranks(2);
-    return Status::OK;
+    return RpcStatus::OK;
   }
 
  private:
@@ -312,13 +314,13 @@ class FakeNodes final : public v1::Nodes::Service {
 class FakeAdmin final : public v1::Admin::Service {
  public:
   explicit FakeAdmin(FakeState* state) : state_(state) {}
-  Status GetInfo(ServerContext*, const v1::GetInfoRequest*, v1::ServerInfo* info) override {
+  RpcStatus GetInfo(ServerContext*, const v1::GetInfoRequest*, v1::ServerInfo* info) override {
     base::MutexLock lock(&state_->mu);
     *info = state_->info;
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status Backup(ServerContext*, const v1::BackupRequest*,
-                grpc::ServerWriter<v1::BackupChunk>* writer) override {
+  RpcStatus Backup(ServerContext*, const v1::BackupRequest*,
+                   grpc::ServerWriter<v1::BackupChunk>* writer) override {
     base::MutexLock lock(&state_->mu);
     for (const std::string& bytes : state_->backup) {
       v1::BackupChunk chunk;
@@ -335,8 +337,8 @@ class FakeAdmin final : public v1::Admin::Service {
 class FakeTelemetry final : public v1::JobTelemetry::Service {
  public:
   explicit FakeTelemetry(FakeState* state) : state_(state) {}
-  Status StreamMetrics(ServerContext* context, const v1::StreamMetricsRequest* request,
-                       grpc::ServerWriter<v1::MetricsChunk>* writer) override {
+  RpcStatus StreamMetrics(ServerContext* context, const v1::StreamMetricsRequest* request,
+                          grpc::ServerWriter<v1::MetricsChunk>* writer) override {
     std::vector<v1::MetricsChunk> chunks;
     bool stall = false;
     {
@@ -351,34 +353,34 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
         writer->Write(chunk);
     }
     if (stall) WaitForClientToLeave(*context);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status ReadTrace(ServerContext*, const v1::ReadTraceRequest* request,
-                   grpc::ServerWriter<v1::LogChunk>* writer) override {
+  RpcStatus ReadTrace(ServerContext*, const v1::ReadTraceRequest* request,
+                      grpc::ServerWriter<v1::LogChunk>* writer) override {
     base::MutexLock lock(&state_->mu);
     EXPECT_TRUE(request->operation().starts_with("operations/")) << request->operation();
     for (const v1::LogChunk& chunk : state_->trace) writer->Write(chunk);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status ReadOutput(ServerContext*, const v1::ReadOutputRequest* request,
-                    grpc::ServerWriter<v1::LogChunk>* writer) override {
+  RpcStatus ReadOutput(ServerContext*, const v1::ReadOutputRequest* request,
+                       grpc::ServerWriter<v1::LogChunk>* writer) override {
     base::MutexLock lock(&state_->mu);
     state_->outputs_asked.push_back(*request);
     const size_t call = state_->outputs_asked.size() - 1;
     if (call < state_->outputs.size())
       for (const v1::LogChunk& chunk : state_->outputs[call]) writer->Write(chunk);
     if (state_->after_output) state_->after_output(state_);
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status QueryHistory(ServerContext*, const v1::QueryHistoryRequest* request,
-                      v1::History* history) override {
+  RpcStatus QueryHistory(ServerContext*, const v1::QueryHistoryRequest* request,
+                         v1::History* history) override {
     base::MutexLock lock(&state_->mu);
     state_->asked = *request;
     *history = state_->answer_history ? state_->answer_history(*request) : state_->history;
-    return Status::OK;
+    return RpcStatus::OK;
   }
-  Status WatchEvents(ServerContext* context, const v1::WatchEventsRequest* request,
-                     grpc::ServerWriter<v1::EventsChunk>* writer) override {
+  RpcStatus WatchEvents(ServerContext* context, const v1::WatchEventsRequest* request,
+                        grpc::ServerWriter<v1::EventsChunk>* writer) override {
     std::vector<v1::Event> events;
     int break_after = 0;
     {
@@ -395,7 +397,7 @@ class FakeTelemetry final : public v1::JobTelemetry::Service {
       if (++sent == break_after) return Unavailable();
     }
     (void)context;
-    return Status::OK;
+    return RpcStatus::OK;
   }
 
  private:

@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<std::string> LinesOf(const std::string& text) {
+std::vector<std::string> SplitLines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
@@ -57,7 +57,7 @@ TEST(InitTest, EveryTemplateIsValidWithAndWithoutItsComments) {
     const std::string text = JobTemplate(name, "", "job.yaml");
     const nlohmann::json job = Completed(text, name);
     std::vector<std::string> bare, all;
-    for (const std::string& line : LinesOf(text)) {
+    for (const std::string& line : SplitLines(text)) {
       EXPECT_LE(line.size(), 100U) << line;
       const size_t at = line.find_first_not_of(' ');
       if (at != std::string::npos && line[at] != '#')
@@ -77,7 +77,7 @@ TEST(InitTest, EveryTemplateIsValidWithAndWithoutItsComments) {
 
 TEST(InitTest, EverySettingBehindAHashStandsByItself) {
   for (const char* name : {"gpt2", "llama", "gpt2-124m", "llama3-8b"}) {
-    const std::vector<std::string> lines = LinesOf(JobTemplate(name, "", "job.yaml"));
+    const std::vector<std::string> lines = SplitLines(JobTemplate(name, "", "job.yaml"));
     int settings = 0;
     for (size_t i = 0; i < lines.size(); ++i) {
       if (TakenIn(lines[i]).empty()) continue;

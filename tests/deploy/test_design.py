@@ -101,7 +101,7 @@ def constants_of(header):
 
 def rows_of(page):
     """{name: (id, value)} of the rows that name a constant; values as constants_of has them."""
-    unit = {"ms": 1e-3, "s": 1, "h": 3600, "d": 86400, "MiB": 1 << 20, "": 1}
+    unit = {"ms": 1e-3, "s": 1, "h": 3600, "d": 86400, "KiB": 1 << 10, "MiB": 1 << 20, "": 1}
     rows = {}
     for key, name, value, suffix in re.findall(r"(?m)^\| ([A-Z]\d+)(?:, [A-Z]\d+)* \|[^|]*\| `(k\w+)` \| ([\d.]+) ?(\w*) \|$", page):
         rows[name] = (key, float(value) * unit[suffix])

@@ -11,15 +11,13 @@
 namespace mt::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kRopeThreads;
-
 // A thread rotates pairs [p, p + 8) of one head of one row. 256 threads.
 template <class S, bool kBack, Access kAccess>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRopeThreads)
     TurnKernel(const RotateRows<S> a, const Divider groups) {
   WaitForKernelBefore();
   const int64_t half = a.r / 2;
-  const uint32_t index = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t index = blockIdx.x * kRopeThreads + threadIdx.x;
   if (index >= a.rows * a.heads.divisor() * groups.divisor()) return;
   uint32_t group, head;
   const int64_t row = a.heads.Quotient(groups.Quotient(index, &group), &head);
@@ -87,11 +85,11 @@ void Turn(const Stream& stream, const RotateRows<S>& a) {
       half % kGroup == 0 && a.d % kGroup == 0 && IsAligned16(a.qkv) && IsAligned16(a.table);
   const int64_t groups = base::CeilDiv(half, int64_t{kGroup});
   const int64_t threads = a.rows * (a.a + a.g) * groups;
-  CheckCountable(threads + kThreads);
+  CheckCountable(threads + kRopeThreads);
   const auto kernel =
       aligned ? TurnKernel<S, kBack, Access::kVector> : TurnKernel<S, kBack, Access::kElements>;
   LaunchDependent(stream, kernel,
-                  {static_cast<unsigned>(base::CeilDiv(threads, kThreads)), kThreads}, a,
+                  {static_cast<unsigned>(base::CeilDiv(threads, kRopeThreads)), kRopeThreads}, a,
                   Divider(groups));
   CheckLaunch("Rotate");
 }

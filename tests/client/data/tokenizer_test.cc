@@ -86,10 +86,10 @@ TEST_F(TokenizerVerbsTest, DecodeGivesBackWhatEncodeWasGiven) {
       {"--tokenizer", kGolden + "llama3.json"},
       {"--vocab", kGolden + "gpt2_vocab.json", "--merges", kGolden + "gpt2_merges.txt"}};
   for (const std::vector<std::string>& flags : tokenizers) {
-    for (const bool json : {false, true}) {
+    for (const bool as_json : {false, true}) {
       std::vector<std::string> encode = {"encode", text};
       encode.insert(encode.end(), flags.begin(), flags.end());
-      if (json) encode.insert(encode.end(), {"-o", "json"});
+      if (as_json) encode.insert(encode.end(), {"-o", "json"});
       const Ran encoded = Tokenizer(encode);
       ASSERT_EQ(encoded.code, 0) << encoded.err;
       std::vector<std::string> decode = {"decode", Write("ids", encoded.out)};

@@ -7,11 +7,14 @@
 #include "common/spec/derived.h"
 #include "common/spec/print.h"
 #include "tests/common/spec/job_text.h"
+#include "tests/sanitized.h"
 
 namespace mt::spec {
 namespace {
 
 namespace v1 = megatrain::v1;
+
+constexpr int kTexts = kSanitized ? 500 : 2000;
 
 // Parses and completes the text and, where that succeeds, calls the functions that use the job.
 void Survive(std::string_view text, const std::vector<std::string>& overrides = {}) {
@@ -47,7 +50,7 @@ TEST(Robustness, RandomYamlLikeText) {
       "#",    "\t",    "~",    "1e9",  "-5",   "layers",   "path",   "%",  "---", "...",
       "<<",   "0x",    "nan",  "true", "auto", "\xC3\xA9", "\\u0000"};
   std::mt19937 random(2);
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < kTexts; ++i) {
     std::string text;
     const size_t length = random() % 40;
     for (size_t k = 0; k < length; ++k) text += kPieces[random() % std::size(kPieces)];
@@ -58,7 +61,7 @@ TEST(Robustness, RandomYamlLikeText) {
 
 TEST(Robustness, MutatedJobs) {
   std::mt19937 random(3);
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < kTexts; ++i) {
     std::string text(kJob);
     for (unsigned k = 0; k <= random() % 4; ++k) {
       const size_t at = random() % text.size();

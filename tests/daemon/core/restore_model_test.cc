@@ -273,7 +273,7 @@ TEST(RestoreModel, RandomHistories) {
   int restores = 0;
   int adoptions = 0;
   int found_out = 0;
-  for (unsigned seed = 1; seed <= (kSanitized ? 16 : 64); ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 8 : 64); ++seed) {
     SCOPED_TRACE(seed);
     RestoreModel model(seed);
     for (int i = 0; i < 1'500 && !::testing::Test::HasFailure(); ++i) model.Step();
@@ -283,7 +283,7 @@ TEST(RestoreModel, RandomHistories) {
     adoptions += model.num_adoptions();
     found_out += model.num_found_out();
   }
-  if (kSanitized) return;  // a quarter of them, fifty times slower
+  if (kSanitized) return;  // an eighth of them, fifty times slower
   EXPECT_GT(restores, 20);
   EXPECT_GT(adoptions, 2);
   EXPECT_GT(found_out, 10);

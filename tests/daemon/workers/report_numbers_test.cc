@@ -14,6 +14,7 @@
 
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/worker.pb.h"
+#include "tests/sanitized.h"
 #include "worker/node/outbox/outbox.h"
 
 namespace mt::daemon {
@@ -174,7 +175,8 @@ class World {
 
 TEST(ReportNumbersTest, EveryNumberIsAccountedForOnce) {
   int64_t lost = 0, thinned = 0, repeated = 0;
-  for (unsigned seed = 1; seed <= 300 && !testing::Test::HasFailure(); ++seed) {
+  for (unsigned seed = 1; seed <= (kSanitized ? 30U : 300U) && !testing::Test::HasFailure();
+       ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);
     for (int i = 0; i < 1'500; ++i) world.Step();
@@ -183,6 +185,7 @@ TEST(ReportNumbersTest, EveryNumberIsAccountedForOnce) {
     thinned += world.num_thinned();
     repeated += world.num_repeated();
   }
+  if (kSanitized) return;  // a tenth of them
   // It all happened.
   EXPECT_GT(lost, 100);
   EXPECT_GT(thinned, 100);

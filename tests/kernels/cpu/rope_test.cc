@@ -12,7 +12,7 @@
 namespace mt::kernels::cpu {
 namespace {
 
-struct Case {
+struct RopeCase {
   int64_t s = 5, b = 2, a = 4, g = 2, d = 6;
   double percent = 1;
   bool rotate = true, norm = false, one_plus = false;
@@ -23,8 +23,8 @@ struct Case {
 constexpr int64_t kPositions = 50;
 
 template <class T>
-struct Problem {
-  explicit Problem(const Case& c)
+struct RopeProblem {
+  explicit RopeProblem(const RopeCase& c)
       : config(c),
         table({kPositions, std::max<int64_t>(RotatedChannels(Config()), 2)}),
         positions(Ints({c.own_positions ? c.s * c.b : c.s},
@@ -82,7 +82,7 @@ struct Problem {
     Cpu(threads).rope().RotateGrad(AnyStream(), a);
   }
 
-  Case config;
+  RopeCase config;
   Array<T> table;
   Array<int32_t> positions;
   Array<T> qkv{{1}}, dqkv{{1}}, q_gain{{1}}, k_gain{{1}}, input{{1}}, rstd{{1}}, dq_gain{{1}},
@@ -90,8 +90,8 @@ struct Problem {
 };
 
 // One head [d] after norm and rotation, by the definition.
-std::vector<double> Definition(const Problem<double>& p, int64_t row, int64_t head) {
-  const Case& c = p.config;
+std::vector<double> Definition(const RopeProblem<double>& p, int64_t row, int64_t head) {
+  const RopeCase& c = p.config;
   const int64_t width = (c.a + 2 * c.g) * c.d;
   std::vector<double> x(static_cast<size_t>(c.d));
   double squares = 0;
@@ -119,12 +119,12 @@ std::vector<double> Definition(const Problem<double>& p, int64_t row, int64_t he
   return x;
 }
 
-class RotateTest : public testing::TestWithParam<Case> {};
+class RotateTest : public testing::TestWithParam<RopeCase> {};
 
 TEST_P(RotateTest, ForwardFollowsTheContract) {
-  Problem<double> p(GetParam());
-  const Problem<double> before(GetParam());
-  const Case& c = p.config;
+  RopeProblem<double> p(GetParam());
+  const RopeProblem<double> before(GetParam());
+  const RopeCase& c = p.config;
   p.Forward(2);
   const int64_t heads = c.a + 2 * c.g;
   for (int64_t row = 0; row < c.s * c.b; ++row) {
@@ -143,7 +143,7 @@ TEST_P(RotateTest, ForwardFollowsTheContract) {
 }
 
 TEST_P(RotateTest, GradientsMatchDifferences) {
-  Problem<double> p(GetParam());
+  RopeProblem<double> p(GetParam());
   Array<double> x = p.qkv;
   const Array<double> weight = p.dqkv;
   const auto loss = [&] {
@@ -169,11 +169,11 @@ TEST_P(RotateTest, GradientsMatchDifferences) {
 }
 
 TEST_P(RotateTest, Fp32FollowsFp64AndTheThreadsDoNotMatter) {
-  Case c = GetParam();
+  RopeCase c = GetParam();
   c.s = 80;  // more rows than one block of the gains' sums
-  Problem<double> q(c);
-  Problem<float> p(c), three(c);
-  for (Problem<float>* problem : {&p, &three}) {
+  RopeProblem<double> q(c);
+  RopeProblem<float> p(c), three(c);
+  for (RopeProblem<float>* problem : {&p, &three}) {
     const int threads = problem == &p ? 1 : 3;
     problem->Forward(threads);
     problem->Grad(threads);
@@ -191,30 +191,30 @@ TEST_P(RotateTest, Fp32FollowsFp64AndTheThreadsDoNotMatter) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, RotateTest,
-    testing::Values(Case{}, Case{.a = 1, .g = 1, .d = 2}, Case{.a = 3, .g = 1, .d = 12},
-                    Case{.d = 20, .percent = 0.5}, Case{.d = 10, .percent = 0.25},
-                    Case{.norm = true},
-                    Case{.a = 2, .g = 2, .d = 34, .norm = true, .one_plus = true},
-                    Case{.d = 80, .percent = 0.4, .norm = true},
-                    Case{.d = 7, .rotate = false, .norm = true}, Case{.own_positions = true},
-                    Case{.b = 3, .d = 20, .percent = 0.5, .norm = true, .own_positions = true}));
+    testing::Values(
+        RopeCase{}, RopeCase{.a = 1, .g = 1, .d = 2}, RopeCase{.a = 3, .g = 1, .d = 12},
+        RopeCase{.d = 20, .percent = 0.5}, RopeCase{.d = 10, .percent = 0.25},
+        RopeCase{.norm = true}, RopeCase{.a = 2, .g = 2, .d = 34, .norm = true, .one_plus = true},
+        RopeCase{.d = 80, .percent = 0.4, .norm = true},
+        RopeCase{.d = 7, .rotate = false, .norm = true}, RopeCase{.own_positions = true},
+        RopeCase{.b = 3, .d = 20, .percent = 0.5, .norm = true, .own_positions = true}));
 
 // Heads stored larger, with zeros behind their channels, are the same heads; the rest stays zero.
-class PaddedRotateTest : public testing::TestWithParam<Case> {};
+class PaddedRotateTest : public testing::TestWithParam<RopeCase> {};
 
 TEST_P(PaddedRotateTest, IsTheRotationOfTheLogicalHeads) {
-  Problem<double> plain(GetParam());
-  const Case& c = plain.config;
+  RopeProblem<double> plain(GetParam());
+  const RopeCase& c = plain.config;
   const int64_t stored = c.d + 5;
   const auto spread = [&](const Array<double>& x) {
     Array<double> out({x.size() / c.d, stored}, 0.0);
     base::CopyToRuns({.length = c.d, .stride = stored}, x.size(), 8, x.data(), out.data());
     return out;
   };
-  Case wide = c;
+  RopeCase wide = c;
   wide.d = stored;
   wide.logical_d = c.d;
-  Problem<double> padded(wide);
+  RopeProblem<double> padded(wide);
   padded.table = plain.table;
   const auto set = [&](const Array<double>& from, Array<double>* to) {
     const Array<double> all = spread(from);
@@ -225,7 +225,7 @@ TEST_P(PaddedRotateTest, IsTheRotationOfTheLogicalHeads) {
   set(plain.dqkv, &padded.dqkv);
   set(plain.q_gain, &padded.q_gain);
   set(plain.k_gain, &padded.k_gain);
-  for (Problem<double>* problem : {&plain, &padded}) {
+  for (RopeProblem<double>* problem : {&plain, &padded}) {
     problem->Forward(2);
     problem->Grad(2);
   }
@@ -249,12 +249,13 @@ TEST_P(PaddedRotateTest, IsTheRotationOfTheLogicalHeads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PaddedRotateTest,
-                         testing::Values(Case{}, Case{.d = 20, .percent = 0.5}, Case{.norm = true},
-                                         Case{.d = 34, .norm = true, .one_plus = true},
-                                         Case{.d = 7, .rotate = false, .norm = true}));
+                         testing::Values(RopeCase{}, RopeCase{.d = 20, .percent = 0.5},
+                                         RopeCase{.norm = true},
+                                         RopeCase{.d = 34, .norm = true, .one_plus = true},
+                                         RopeCase{.d = 7, .rotate = false, .norm = true}));
 
 TEST(RotateInverseTest, TheGradientWithoutNormIsTheInverse) {
-  Problem<double> p({.d = 16});
+  RopeProblem<double> p({.d = 16});
   const Array<double> before = p.qkv;
   p.Forward(1);
   p.dqkv = p.qkv;
@@ -265,7 +266,7 @@ TEST(RotateInverseTest, TheGradientWithoutNormIsTheInverse) {
 TEST(RotateInverseTest, ProductsOfQAndKDependOnTheDistanceAlone) {
   // Equal q and equal k at every position: after rotation q_m k_n is a function of m - n.
   constexpr int64_t kS = 9, kD = 8;
-  Problem<double> p({.s = kS, .b = 1, .a = 1, .g = 1, .d = kD});
+  RopeProblem<double> p({.s = kS, .b = 1, .a = 1, .g = 1, .d = kD});
   p.positions = Ints({kS}, [](int64_t i) { return 11 + i; });
   for (int64_t i = 0; i < p.qkv.size(); ++i) p.qkv[i] = p.qkv[i % (3 * kD)];
   p.Forward(1);

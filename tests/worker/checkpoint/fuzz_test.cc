@@ -206,7 +206,7 @@ class FuzzTest : public ::testing::Test {
   // Mutations of the texts, each of which is read as it is.
   static void Fuzz(const std::vector<std::string>& texts, const ReadText& read) {
     const bool more = std::getenv("MT_LONG_TESTS") != nullptr;
-    const int count = (kSanitized ? 4000 : 10000) * (more ? 40 : 1);
+    const int count = (kSanitized ? 1000 : 10000) * (more ? 40 : 1);
     for (const std::string& text : texts) {
       const Status status = read(text);
       EXPECT_TRUE(status.ok()) << status;

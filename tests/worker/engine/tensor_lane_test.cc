@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/async/async_world.h"
+#include "tests/sanitized.h"
 #include "tests/worker/train/train_rig.h"
 
 namespace mt::engine {
@@ -91,7 +92,7 @@ class TensorCaseTest : public TensorRanksTest, public testing::WithParamInterfac
 TEST_P(TensorCaseTest, EveryOrderGivesTheCurveOfTheCpu) {
   const auto inline_run = RunOn(nullptr, GetParam().overrides, 3);
   ExpectClean(inline_run, 3);
-  for (uint64_t seed = 0; seed < 4; ++seed) {
+  for (uint64_t seed = kSanitized ? 2 : 0; seed < 4; ++seed) {
     AsyncWorld world({.seed = seed});
     const auto run = RunOn(&world, GetParam().overrides, 3);
     ExpectClean(run, 3);
@@ -109,6 +110,7 @@ TEST_P(TensorCaseTest, NoWaitForACollectiveCanBeLeftOut) {
     // Ranks of a group do the same; links have tests of their own (parallel/pipeline).
     if (wait.rank % 2 != 0 || wait.site.find(" tp/") == std::string::npos) continue;
     ++dropped;
+    if (kSanitized && dropped % 5 != 0) continue;
     AsyncWorld world({.drop = wait});
     RunOn(&world, GetParam().overrides, 1);
     EXPECT_FALSE(world.Races().empty() && world.EarlyFrees().empty()) << wait.Text();

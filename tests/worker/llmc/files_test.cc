@@ -238,7 +238,7 @@ TEST(LlmcFuzzTest, Headers) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(*file, std::ssize(bytes)));
     if (bytes.size() != files[0].size() && bytes.size() != files[1].size()) ++others;
   }
-  EXPECT_GE(others, time.round() / 40) << "few other shapes";
+  EXPECT_TRUE(others >= time.round() / 40 || time.round() < 1000) << others << " other shapes";
 }
 
 }  // namespace

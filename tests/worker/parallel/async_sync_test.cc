@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/async/async_world.h"
+#include "tests/sanitized.h"
 #include "tests/worker/parallel/sync_rig.h"
 
 namespace mt::parallel {
@@ -43,7 +44,7 @@ class AsyncSyncTest
 TEST_P(AsyncSyncTest, EveryOrderGivesTheBitsOfTheCpu) {
   const auto inline_run = Train(nullptr);
   EXPECT_EQ(inline_run->rank(0).scalars().adam_step, kSteps);
-  for (uint64_t seed = 0; seed < 4; ++seed) {
+  for (uint64_t seed = kSanitized ? 2 : 0; seed < 4; ++seed) {
     AsyncWorld world({.seed = seed});
     const auto mesh = Train(&world);
     ExpectSameBits(*inline_run, *mesh, fmt::format("seed {}", seed));
@@ -62,12 +63,14 @@ TEST_P(DroppedWaitTest, NoWaitCanBeLeftOut) {
     EXPECT_THAT(world.EarlyFrees(), IsEmpty());
     EXPECT_EQ(waits.empty(), !LayoutOn(nullptr).overlap && !LayoutOn(&world).copies);
   }
+  int64_t count = 0;
   for (const WaitName& wait : waits) {
     if (wait.rank != 0) continue;  // ranks do the same
     // Those of a group over copies are tested by its own test (tests/worker/async): here some of
     // them follow from sums of all ranks between two steps, which a group does not know of.
     if (wait.site.find(" word ") != std::string::npos) continue;
     if (wait.site.find(" stores ") != std::string::npos) continue;
+    if (kSanitized && count++ % 4 != 0) continue;
     AsyncWorld world({.drop = wait});
     Train(&world);
     EXPECT_FALSE(world.Races().empty() && world.EarlyFrees().empty()) << wait.Text();

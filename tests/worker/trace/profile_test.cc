@@ -94,7 +94,7 @@ void ExpectRecorded(const v1::RankTrace& rank, const std::vector<StepRecord>& re
     traced[span.label] += static_cast<double>(span.end - span.begin) / 1e9;
   for (const StepRecord& record : records) {
     if (record.step() < rank.first_step() || record.step() > rank.last_step()) continue;
-    for (const auto& [phase, seconds] : record.phase_seconds()) recorded[phase] += seconds;
+    for (const auto& [phase, spent] : record.phase_seconds()) recorded[phase] += spent;
   }
   for (const char* phase : {"forward", "backward", "tp_comm", "pp_wait", "dp_comm", "optimizer"})
     EXPECT_NEAR(traced[phase], recorded[phase], 0.01 * recorded[phase] + 1e-6) << phase;

@@ -10,6 +10,7 @@
 
 #include "common/base/files.h"
 #include "kernels/async/async_world.h"
+#include "tests/sanitized.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
 
@@ -82,7 +83,7 @@ TEST_P(AsyncLayoutTest, EveryOrderGivesTheCurveOfTheCpu) {
   ExpectClean(inline_run, kSteps);
   ASSERT_EQ(inline_run[0].seen.steps.size(), kSteps);
   ASSERT_EQ(inline_run[0].seen.evals.size(), 3U) << "one of the end";
-  for (uint64_t seed = 0; seed < 4; ++seed) {
+  for (uint64_t seed = kSanitized ? 2 : 0; seed < 4; ++seed) {
     AsyncWorld world({.seed = seed});
     const auto run =
         RunOn(&world, GetParam().overrides, seed % 2 == 0 ? DeviceKind::kCpu : DeviceKind::kCuda,
@@ -108,8 +109,10 @@ TEST_F(AsyncTrainTest, NoWaitCanBeLeftOut) {
     RunOn(&whole, layout);
     const std::vector<WaitName> waits = whole.NeededWaits();
     ASSERT_THAT(waits, testing::Not(IsEmpty()));
+    int64_t count = 0;
     for (const WaitName& wait : waits) {
       if (wait.rank != 0) continue;  // ranks do the same
+      if (kSanitized && count++ % 4 != 0) continue;
       AsyncWorld world({.drop = wait});
       RunOn(&world, layout);
       // Memory that is freed too early: what the host alone waits for, at the end.

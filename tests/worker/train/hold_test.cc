@@ -282,7 +282,7 @@ TEST_F(HoldTimeTest, ThePauseIsNoTrainingTime) {
     EXPECT_DOUBLE_EQ(step.step_seconds(), 4) << step.step();
   }
   double phases = 0;
-  for (const double seconds : outcomes[0].seen.counters.back().phase_seconds) phases += seconds;
+  for (const double spent : outcomes[0].seen.counters.back().phase_seconds) phases += spent;
   EXPECT_DOUBLE_EQ(phases, 20 * 4);
   // As without a pause (resume_test), though 100 s passed while held after step 5.
   EXPECT_EQ(Saved(outcomes), (std::vector<int64_t>{4, 8, 12, 16}));

@@ -166,7 +166,7 @@ TEST_F(LayoutTest, RecordsSayWhatTheStepWas) {
               1e-9 * last.tflops_per_slot_full());
   EXPECT_GT(last.host_memory_bytes(), 0);
   double phases = 0;
-  for (const auto& [phase, seconds] : last.phase_seconds()) phases += seconds;
+  for (const auto& [phase, spent] : last.phase_seconds()) phases += spent;
   EXPECT_LE(phases, last.step_seconds() * 1.01);
   EXPECT_GT(SecondsIn(last, report::StepPhase::kForward), 0);
   EXPECT_GT(SecondsIn(last, report::StepPhase::kBackward), 0);
@@ -192,7 +192,7 @@ TEST_F(LayoutTest, CountersRiseWithEveryStepOnEveryRank) {
     }
     EXPECT_GT(seen.back().comm.dp.of(comm::CommOp::kAllReduce).payload_bytes, 0);
     double phases = 0;
-    for (const double seconds : seen.back().phase_seconds) phases += seconds;
+    for (const double spent : seen.back().phase_seconds) phases += spent;
     EXPECT_GE(phases * 1.01, steps) << "and what lay between the steps";
     EXPECT_GT(seen.back().memory_bytes[static_cast<size_t>(memory::Kind::kWeights)], 0);
   }

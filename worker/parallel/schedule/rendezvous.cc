@@ -15,7 +15,7 @@ namespace mt::parallel {
 namespace {
 
 constexpr int kNone = -1;
-constexpr std::array kKinds = {ActionKind::kForward, ActionKind::kBackward};
+constexpr std::array kActionKinds = {ActionKind::kForward, ActionKind::kBackward};
 
 // Numbers count the transfers of one link; actions are indices in the stage's list.
 struct Step {
@@ -124,7 +124,7 @@ bool EndsByRendezvous(const Schedule& schedule, int ahead) {
     for (int stage = 0; stage < schedule.stages; ++stage) {
       const auto s = static_cast<size_t>(stage);
       moved = stages[s].Advance(in[s], out[s]) || moved;
-      for (const ActionKind kind : kKinds) {
+      for (const ActionKind kind : kActionKinds) {
         const int peer = kind == ActionKind::kForward ? schedule.next_stage(stage)
                                                       : schedule.previous_stage(stage);
         const auto p = static_cast<size_t>(peer);

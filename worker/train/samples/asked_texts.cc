@@ -1,6 +1,5 @@
 // Rank 0 alone reads what is asked, and tells all ranks the tokens, or why not: what one tokenizer
-// makes of a text, all then have. While they write, it tells them in short intervals whether to go
-// on, so that they stop at the same token and those that wait see that something moves.
+// makes of a text, all then have. Its clock decides when the time is over.
 #include "worker/train/samples/asked_texts.h"
 
 #include <algorithm>
@@ -11,18 +10,12 @@
 
 #include "worker/checkpoint/exchange.h"
 #include "worker/comm/process_group.h"
+#include "worker/train/samples/text_turn.h"
 
 namespace mt::train {
 namespace {
 
 using nlohmann::json;
-
-// What rank 0 tells the ranks while they write.
-constexpr char kGoOn[] = "on";
-constexpr char kTimeIsOver[] = "late";
-constexpr char kDone[] = "done";
-// Once in so many tokens, or prompts.
-constexpr int kTellEvery = 8;
 
 std::string PackRequest(const StatusOr<decode::GenerateRequest>& request) {
   json packed;
@@ -109,41 +102,21 @@ StatusOr<decode::GenerateRequest> AskedTexts::Prepare(const TextRequest& asked) 
 Status AskedTexts::WriteHere(const decode::GenerateRequest& request,
                              const std::function<void()>& on_token,
                              StatusOr<std::vector<DecodedText>>* texts) {
-  checkpoint::Exchange exchange(args_.groups->world(), &args_.engine->stream());
   const base::MonotonicTime until = args_.clock->Now() + args_.limit;
-  int calls = 0;
-  bool stops = false;
-  Status told;
-  decode::GenerateHooks hooks;
-  hooks.interrupted = [&] {
-    on_token();
-    if (stops || calls++ % kTellEvery != 0) return stops;
-    // Rank 0's clock decides for all.
-    const auto heard =
-        exchange.Broadcast(args_.clock->Now() < until ? kGoOn : kTimeIsOver, /*root=*/0);
-    told = heard.status();
-    stops = !heard.ok() || *heard == kTimeIsOver;
-    return stops;
-  };
+  TextTurn turn({.group = args_.groups->world(),
+                 .engine = args_.engine,
+                 .on_token = on_token,
+                 .is_late = [&] { return args_.clock->Now() >= until; }});
   StatusOr<decode::GenerateReport> report = decode::GenerateReport();
-  const Status written = args_.writer->Write(request, hooks, &report);
-  RETURN_IF_ERROR(told);
+  const Status written = args_.writer->Write(request, turn.hooks(), &report);
+  RETURN_IF_ERROR(turn.status());
   RETURN_IF_ERROR(written);
   if (report.ok()) {
     *texts = TextsOf(*report);
   } else {
     *texts = report.status();
   }
-  return exchange.Broadcast(kDone, /*root=*/0).status();
-}
-
-Status AskedTexts::Wait(const std::function<void()>& on_token) {
-  checkpoint::Exchange exchange(args_.groups->world(), &args_.engine->stream());
-  for (;;) {
-    ASSIGN_OR_RETURN(const std::string told, exchange.Broadcast("", /*root=*/0));
-    on_token();
-    if (told == kDone) return OkStatus();
-  }
+  return turn.End();
 }
 
 Status AskedTexts::Write(const std::optional<TextRequest>& asked,
@@ -163,7 +136,9 @@ Status AskedTexts::Write(const std::optional<TextRequest>& asked,
   }
   // The weights are whole then, too.
   RETURN_IF_ERROR(args_.engine->Synchronize());
-  return args_.writer == nullptr ? Wait(on_token) : WriteHere(*request, on_token, texts);
+  if (args_.writer != nullptr) return WriteHere(*request, on_token, texts);
+  TextTurn turn({.group = args_.groups->world(), .engine = args_.engine, .on_token = on_token});
+  return turn.Wait();
 }
 
 }  // namespace mt::train

@@ -8,6 +8,7 @@
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/comm/process_group.h"
+#include "worker/train/samples/text_turn.h"
 
 namespace mt::train {
 
@@ -19,15 +20,20 @@ PromptSamples::PromptSamples(const megatrain::v1::JobSpec& job, engine::Engine* 
       prompts_(job.training().eval().prompts().begin(), job.training().eval().prompts().end()),
       patience_(spec::SaveTimeout(job)) {}
 
-StatusOr<std::vector<EvalSample>> PromptSamples::WriteHere(const std::function<void()>& on_token) {
-  decode::GenerateHooks hooks;
-  hooks.interrupted = [&on_token] {
-    on_token();
-    return false;
-  };
-  StatusOr<decode::GenerateReport> report = decode::GenerateReport();
-  RETURN_IF_ERROR(writer_->Write(writer_->prompts(), hooks, &report));
+StatusOr<std::vector<EvalSample>> PromptSamples::Write(const std::function<void()>& on_token) {
+  // A replica that writes nothing waits for a token as long as for a save.
+  const comm::OpTimeoutScope patience(others_, patience_);
+  TextTurn turn({.group = others_, .engine = engine_, .on_token = on_token});
   std::vector<EvalSample> samples;
+  if (writer_ == nullptr) {
+    RETURN_IF_ERROR(turn.Wait());
+    return samples;
+  }
+  StatusOr<decode::GenerateReport> report = decode::GenerateReport();
+  const Status written = writer_->Write(writer_->prompts(), turn.hooks(), &report);
+  RETURN_IF_ERROR(turn.status());
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(turn.End());
   if (!report.ok()) {
     // These ranks have the same logits, and so the same error: training goes on without samples.
     log::Warn("an evaluation writes no samples", {{"why", base::Message(report.status())}});
@@ -39,19 +45,6 @@ StatusOr<std::vector<EvalSample>> PromptSamples::WriteHere(const std::function<v
                        .text = std::move(kept.text),
                        .finish = std::move(kept.finish)});
   }
-  return samples;
-}
-
-StatusOr<std::vector<EvalSample>> PromptSamples::Write(const std::function<void()>& on_token) {
-  std::vector<EvalSample> samples;
-  if (writer_ != nullptr) {
-    ASSIGN_OR_RETURN(samples, WriteHere(on_token));
-  }
-  if (others_ == nullptr) return samples;
-  // A replica that writes nothing waits here as long as for a save: in the sums of the next step
-  // its patience would be that with one call.
-  const comm::OpTimeoutScope patience(others_, patience_);
-  RETURN_IF_ERROR(others_->Barrier(engine_->stream()));
   return samples;
 }
 

@@ -281,14 +281,14 @@ TEST_F(PeerMemoryTest, SharedMemoryCountsAsItIsAllocated) {
 
 // Fills, copies, a GEMM of cuBLASLt and a recording of them, against plain memory.
 std::vector<std::byte> ComputeIn(MemoryKind kind) {
-  constexpr int64_t kN = 256, kMatrix = kN * kN * 2;
+  constexpr int64_t kSide = 256, kMatrix = kSide * kSide * 2;
   Backend& gpu = BackendOf(Side::kGpu);
   Stream& stream = StreamOf(Side::kGpu);
   const auto buffer = gpu.device().Allocate(4 * kMatrix, kind);
   const auto matrix = [&](int64_t i) {
-    return Tensor{static_cast<char*>(buffer->data()) + i * kMatrix, DType::kBf16, {kN, kN}};
+    return Tensor{static_cast<char*>(buffer->data()) + i * kMatrix, DType::kBf16, {kSide, kSide}};
   };
-  std::vector<uint16_t> values(kN * kN);
+  std::vector<uint16_t> values(kSide * kSide);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<uint16_t>(0x3C00 + i * 7919 % 0x300);  // about 0.01 to 1.5
   LinearForwardArgs args{.x = matrix(0), .w = matrix(1), .y = matrix(2)};

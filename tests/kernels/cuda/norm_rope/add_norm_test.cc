@@ -7,7 +7,7 @@ namespace {
 class CudaAddNormTest : public GpuTest {};
 INSTANTIATE_FOR_TYPES(CudaAddNormTest);
 
-struct Case {
+struct AddNormCase {
   int64_t s = 10, b = 3, h = 768;
   bool residual = true;
   int partials = 1;
@@ -30,7 +30,7 @@ struct Case {
 bool IsTooWide(int64_t h) { return TestConfig().shared_bytes > 0 && h > 8192; }
 
 // Widths of one warp, of a block, of several turns, and odd ones; every optional operand both ways.
-const Case kCases[] = {
+const AddNormCase kAddNormCases[] = {
     {},
     {.dropout = 0.1, .dys = 3},
     {.s = 3000, .dropout = 0.1},
@@ -59,8 +59,8 @@ const Case kCases[] = {
     {.h = 768, .dropout = 0.1, .norm = false},
 };
 
-struct Problem {
-  Problem(const Case& c, DType type) : config(c), dtype(type) {
+struct AddNormProblem {
+  AddNormProblem(const AddNormCase& c, DType type) : config(c), dtype(type) {
     Twins twins(7);
     const Shape rows{c.s * c.b, c.h};
     if (c.residual) residual = twins.Random(type, rows);
@@ -150,7 +150,7 @@ struct Problem {
     StreamOf(side).Synchronize();
   }
 
-  Case config;
+  AddNormCase config;
   DType dtype;
   Operand residual, bias, table, positions, table_positions, samples, gain, shift, out, y, mean,
       rstd;
@@ -159,9 +159,9 @@ struct Problem {
 };
 
 TEST_P(CudaAddNormTest, ForwardIsTheCpus) {
-  for (const Case& c : kCases) {
+  for (const AddNormCase& c : kAddNormCases) {
     if (IsTooWide(c.h)) continue;
-    const Problem p(c, GetParam());
+    const AddNormProblem p(c, GetParam());
     for (const Side side : kSides) p.Forward(side);
     ExpectClose(p.out, Kind::kElement, GetParam(), c.Text() + " residual");
     if (!c.norm) continue;
@@ -192,10 +192,10 @@ TEST_P(CudaAddNormTest, TooManyColumnsForASmallGpuAreToldWhenPlanned) {
 }
 
 TEST_P(CudaAddNormTest, GradientsAreTheCpus) {
-  for (const Case& c : kCases) {
+  for (const AddNormCase& c : kAddNormCases) {
     if (IsTooWide(c.h)) continue;
     for (const GradMode mode : {GradMode::kOverwrite, GradMode::kAdd}) {
-      const Problem p(c, GetParam());
+      const AddNormProblem p(c, GetParam());
       p.Forward(Side::kCpu);
       for (const Operand* kept : {&p.out, &p.mean, &p.rstd}) {
         if ((*kept)[Side::kCpu]) kept->Share();
@@ -211,9 +211,9 @@ TEST_P(CudaAddNormTest, GradientsAreTheCpus) {
 }
 
 TEST_P(CudaAddNormTest, GradientsHaveTheSameBitsInEveryRun) {
-  for (const Case& c : {Case{.s = 1000, .b = 4, .dropout = 0.1},
-                        Case{.s = 1200, .b = 4, .h = 2048, .dropout = 0.1}}) {
-    const Problem p(c, GetParam());
+  for (const AddNormCase& c : {AddNormCase{.s = 1000, .b = 4, .dropout = 0.1},
+                               AddNormCase{.s = 1200, .b = 4, .h = 2048, .dropout = 0.1}}) {
+    const AddNormProblem p(c, GetParam());
     p.Forward(Side::kGpu);
     p.Backward(Side::kGpu, GradMode::kOverwrite);
     const Operand* const outputs[] = {&p.dresidual, &p.dbranch, &p.dgain, &p.dshift, &p.dbias};
@@ -230,14 +230,14 @@ TEST_P(CudaAddNormTest, GradientsHaveTheSameBitsInEveryRun) {
 }
 
 TEST_P(CudaAddNormTest, MasksAreTheCpusBits) {
-  Problem p({.s = 333,
-             .b = 3,
-             .h = 1000,
-             .residual = false,
-             .bias = false,
-             .dropout = 0.1,
-             .norm = false},
-            GetParam());
+  AddNormProblem p({.s = 333,
+                    .b = 3,
+                    .h = 1000,
+                    .residual = false,
+                    .bias = false,
+                    .dropout = 0.1,
+                    .norm = false},
+                   GetParam());
   for (const Side side : kSides) {
     BackendOf(side).vector().Fill(StreamOf(side), p.partials[0][side], 1);
     p.Forward(side);
@@ -248,8 +248,8 @@ TEST_P(CudaAddNormTest, MasksAreTheCpusBits) {
 // As a sum that another kernel has stored.
 TEST_P(CudaAddNormTest, RoundedTermsHaveTheBitsOfTheirStoredSum) {
   for (const int64_t h : {768, 2304, 1001}) {
-    const Problem terms({.h = h, .partials = 3, .rounded = true}, GetParam());
-    Problem stored({.h = h, .partials = 3}, GetParam());
+    const AddNormProblem terms({.h = h, .partials = 3, .rounded = true}, GetParam());
+    AddNormProblem stored({.h = h, .partials = 3}, GetParam());
     Partials all;
     for (const Operand& partial : stored.partials)
       all.tensor[static_cast<size_t>(all.count++)] = partial[Side::kGpu];
@@ -263,8 +263,8 @@ TEST_P(CudaAddNormTest, RoundedTermsHaveTheBitsOfTheirStoredSum) {
 }
 
 TEST_P(CudaAddNormTest, WorksInPlace) {
-  const Problem apart({.dropout = 0.1}, GetParam());
-  Problem in_place({.dropout = 0.1}, GetParam());
+  const AddNormProblem apart({.dropout = 0.1}, GetParam());
+  AddNormProblem in_place({.dropout = 0.1}, GetParam());
   apart.Forward(Side::kGpu);
   in_place.out = in_place.residual;
   in_place.Forward(Side::kGpu);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/fuzz_time.h"
-#include "tests/sanitized.h"
 #include "tests/worker/checkpoint/fuzz_mutator.h"
 #include "tests/worker/data/fuzz_corpus.h"
 #include "worker/data/prepare/prepare_record.h"
@@ -51,7 +50,7 @@ TEST(PrepareRecordFuzzTest, DamagedRecordsAreRefusedOrRead) {
     EXPECT_FALSE(HasFailure()) << input.name;
     texts.push_back(std::move(input.bytes));
   }
-  FuzzTime time(kSanitized ? 300 : 1000, 6);
+  FuzzTime time(1000, 6);
   checkpoint::Mutator mutator(time.seed());
   int64_t read = 0;
   while (time.Next()) {
@@ -60,7 +59,7 @@ TEST(PrepareRecordFuzzTest, DamagedRecordsAreRefusedOrRead) {
     read += ReadHostileRecord(text) ? 1 : 0;
     EXPECT_FALSE(HasFailure()) << text.substr(0, 2000);
   }
-  EXPECT_TRUE(read > 0 || time.round() < 100) << "changes of words must be among it";
+  EXPECT_TRUE(read > 0 || time.round() <= 100) << "changes of words must be among it";
 }
 
 }  // namespace

@@ -68,23 +68,23 @@ TEST(LargeFilesTest, TheyAreJoinedDividedAndVerified) {
   if (std::getenv("MT_LONG_TESTS") == nullptr)
     GTEST_SKIP() << "writes 10 GB: only with MT_LONG_TESTS=1 (scripts/test.sh --full)";
   const TempDir dir;
-  constexpr int32_t kIds = 1 << 30;  // in 2 GiB
-  WriteHoles(dir.Path("a"), {kIds, 5});
-  WriteHoles(dir.Path("b"), {100, kIds, kIds / 4});
+  constexpr int32_t kHalf = 1 << 30;  // in 2 GiB
+  WriteHoles(dir.Path("a"), {kHalf, 5});
+  WriteHoles(dir.Path("b"), {100, kHalf, kHalf / 4});
   const auto merged = MergeDatasets(
       {.inputs = {dir.Path("a"), dir.Path("b")}, .output = dir.Path("m"), .overwrite = true});
   ASSERT_TRUE(merged.ok()) << merged.status();
   EXPECT_THAT(LastIds(dir.Path("m")), ElementsAre(7, 8, 9));
   const auto verified = VerifyDataset({.prefix = dir.Path("m"), .vocab_size = 10});
   ASSERT_TRUE(verified.ok()) << verified.status();
-  EXPECT_EQ(verified->tokens, int64_t{kIds} * 9 / 4 + 105);
+  EXPECT_EQ(verified->tokens, int64_t{kHalf} * 9 / 4 + 105);
   EXPECT_EQ(verified->largest_id, 9);
   const auto parts =
       DivideDataset({.input = dir.Path("m"), .output = dir.Path("p"), .shares = {2, 3}});
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_THAT(LastIds(dir.Path("p_0")), ElementsAre(7, 8, 9));
   EXPECT_THAT(LastIds(dir.Path("p_1")), ElementsAre(7, 8, 9));
-  EXPECT_EQ(parts->at(1).tokens, int64_t{kIds} * 5 / 4 + 100);
+  EXPECT_EQ(parts->at(1).tokens, int64_t{kHalf} * 5 / 4 + 100);
 }
 
 }  // namespace

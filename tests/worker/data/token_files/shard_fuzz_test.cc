@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/fuzz_time.h"
-#include "tests/sanitized.h"
 #include "tests/worker/data/fuzz_corpus.h"
 #include "tests/worker/data/temp_data.h"
 #include "worker/data/indexed_dataset.h"
@@ -81,7 +80,7 @@ TEST_F(ShardFuzzTest, DamagedShardsAreRefusedOrRead) {
     EXPECT_EQ(read, input.name == "llmc_u16.hex") << input.name;
     shards.push_back(std::move(input.bytes));
   }
-  FuzzTime time(kSanitized ? 100 : 300, 8);
+  FuzzTime time(300, 8);
   std::mt19937_64 random(time.seed());
   int64_t read = 0;
   while (time.Next()) {

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz_time.h"
-#include "tests/sanitized.h"
 #include "tests/worker/checkpoint/fuzz_mutator.h"
 #include "tests/worker/data/fuzz_corpus.h"
 #include "tests/worker/data/tokenizer/golden_files.h"
@@ -48,7 +47,7 @@ void Use(StatusOr<BpeParts> parts) {
   EXPECT_TRUE(!exact || *decoded == kText) << *decoded;
 }
 
-constexpr int64_t kTexts = kSanitized ? 200 : 600;
+constexpr int64_t kTexts = 600;
 
 TEST(TokenizerFuzzTest, HfFiles) {
   const std::vector<std::string> texts = {SmallHf(20), SmallHf(0)};

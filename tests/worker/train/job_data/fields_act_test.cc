@@ -25,6 +25,7 @@
 #include "common/spec/print.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
+#include "tests/sanitized.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/engine/engine_config.h"
 #include "worker/train/run_data.h"
@@ -319,6 +320,7 @@ class FieldsActTest : public testing::Test {
 TEST_F(FieldsActTest, EachFieldActsOrIsRefusedOrIsSaid) {
   std::set<std::string> acts;
   Texts ignored;
+  int64_t count = 0;
   for (const Base& base : Bases()) {
     JobSpec job;
     ASSERT_EQ(spec::FormatFaults(Make(base, {}, &job)), "") << base.name;
@@ -326,6 +328,7 @@ TEST_F(FieldsActTest, EachFieldActsOrIsRefusedOrIsSaid) {
     const nlohmann::json now = nlohmann::json::parse(spec::ToJson(job));
     for (const spec::FieldWords& field : spec::AllFieldWords()) {
       if (field.section || !field.built || Exceptions().contains(field.path)) continue;
+      if (kSanitized && count++ % 10 != 0) continue;  // the same code for all, in minutes
       for (const std::string& value : OtherValues(field.path, NumberAt(now, field.path))) {
         const std::string change = field.path + "=" + value;
         JobSpec changed;
@@ -344,6 +347,7 @@ TEST_F(FieldsActTest, EachFieldActsOrIsRefusedOrIsSaid) {
   }
   EXPECT_EQ(fmt::format("{}", fmt::join(ignored, "\n")), "")
       << "say in common/spec/field_effects.cc when these act";
+  if (kSanitized) return;
   for (const spec::FieldWords& field : spec::AllFieldWords()) {
     if (field.section || !field.built || IsOfReaders(field.path)) continue;
     EXPECT_NE(acts.contains(field.path), Exceptions().contains(field.path))

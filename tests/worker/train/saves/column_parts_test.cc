@@ -1,6 +1,6 @@
 // Runs whose down projections are large enough to be stored in parts of their columns, in fp64:
 // each layout saves the parts that lie on it, and goes on from every other layout's as that one
-// would have.
+// would have; under sanitizers from one other's, or its own.
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
+#include "tests/sanitized.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/directory.h"
 #include "worker/checkpoint/format/whole_manifest.h"
@@ -124,6 +125,7 @@ TEST_F(ColumnPartsTest, EveryLayoutGoesOnFromTheParts) {
   for (size_t i = 0; i < layouts.size(); ++i) {
     const std::string load = name(i) + "/" + checkpoint::FolderName({kColumnsSavedStep, 1});
     for (size_t j = 0; j < layouts.size(); ++j) {
+      if (kSanitized && (i + j) % layouts.size() != 0) continue;
       SCOPED_TRACE(fmt::format("layout {} into layout {}", i, j));
       const std::vector<StepRecord> got = RunAs(layouts[j], kColumnsLastStep, "none", load);
       const std::vector<StepRecord> want(straight[i].begin() + kColumnsSavedStep,
