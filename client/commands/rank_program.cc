@@ -14,8 +14,8 @@
 
 #include "client/commands/checkpoint_place.h"
 #include "common/base/files.h"
+#include "common/control/rank_exit_codes.h"
 #include "worker/checkpoint/format/directory.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::client {
 namespace {
@@ -50,13 +50,13 @@ ExitCode ExitCodeOfRank(int status) {
                     kExitError);
   }
   switch (WEXITSTATUS(status)) {
-    case node::kExitDone:
+    case control::kExitDone:
       return kExitOk;
-    case node::kExitConfig:
+    case control::kExitConfig:
       return kExitInvalidInput;
-    case node::kExitCheckpoint:
+    case control::kExitCheckpoint:
       return kExitIo;
-    case node::kExitTransient:
+    case control::kExitTransient:
       return kExitInterrupted;
     default:
       return kExitServer;

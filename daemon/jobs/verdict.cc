@@ -6,14 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "common/control/rank_exit_codes.h"
 #include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
 namespace {
 
 namespace v1 = megatrain::v1;
-
-constexpr int kExitTransient = 75;  // the rank learned or noticed that another rank is gone
 
 // "SIGKILL"; "signal 34" where sigabbrev_np has no name, as for real-time signals.
 std::string SignalName(int signal) {
@@ -47,25 +46,7 @@ std::string HowItEnded(const v1::RankStatus& status) {
 
 v1::Cause CauseOfExit(int exit_code, int exit_signal) {
   if (exit_signal != 0) return v1::INTERNAL;
-  switch (exit_code) {
-    case 64:
-    case 93:
-      return v1::USER_ERROR;
-    case 65:
-      return v1::PREFLIGHT_FAILED;
-    case 70:
-    case kExitTransient:
-      return v1::NETWORK;
-    case 71:
-    case 72:
-      return v1::HARDWARE;
-    case 73:
-      return v1::STORAGE;
-    case 74:
-      return v1::NUMERIC;
-    default:
-      return v1::INTERNAL;
-  }
+  return static_cast<v1::Cause>(control::MeaningOfExit(exit_code).cause);
 }
 
 bool IsFailure(const v1::RankReport& report) {
@@ -86,8 +67,8 @@ Verdict JudgeRank(const v1::RankReport& report) {
   if (!status.message().empty()) verdict.message += fmt::format(": {}", status.message());
   verdict.last_log_lines.assign(report.last_log_lines().begin(), report.last_log_lines().end());
   verdict.secondary =
-      status.exit_signal() == 0 &&
-      (status.exit_code() == kExitTransient || (!status.exited() && verdict.cause == v1::NETWORK));
+      status.exit_signal() == 0 && (status.exit_code() == control::kExitTransient ||
+                                    (!status.exited() && verdict.cause == v1::NETWORK));
   verdict.own_fault =
       status.state() == v1::FAULTED && status.exit_signal() == 0 && !verdict.secondary;
   return verdict;

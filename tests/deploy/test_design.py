@@ -108,6 +108,25 @@ def rows_of(page):
     return rows
 
 
+def exit_codes_of(header):
+    """{code: (cause, what another epoch is counted against)} of the table of a rank's exit codes, as the page writes them."""
+    codes = dict(re.findall(r"(?m)^  (kExit\w+) = (\d+),", header))
+    words = {"kNever": "never", "kStorage": "storage", "kUser": "user", "kHang": "hang", "kInfrastructure": "infrastructure"}
+    out = {}
+    for name, cause, budget, elsewhere, done in re.findall(
+            r"\{(kExit\w+), ExitCause::(k\w+), RestartBudget::(k\w+), (true|false), (true|false),", header):
+        more = ", on other nodes" * (elsewhere == "true") + ", and the agent puts the slot out of order" * (done == "true")
+        cause = {"kPreflight": "PREFLIGHT_FAILED", "kUserError": "USER_ERROR"}.get(cause, cause[1:].upper())
+        out[codes[name]] = (cause, words[budget] + more)
+    return out
+
+
+def exit_rows_of(page):
+    section = page[page.index("\n## Exit codes"):page.index("\n## Operations and commands")]
+    rows = re.findall(r"(?m)^\| (\d+) \|[^|]*\| ([A-Z_]*) ?\| ?([^|]*?) ?\|$", section)
+    return {code: (cause, what) for code, cause, what in rows if code != "0"}
+
+
 def ids_of(text):
     return set(re.findall(r"\b[LPRATG]\d{1,2}\b", text))
 
@@ -142,6 +161,11 @@ class DesignTest(unittest.TestCase):
             self.assertAlmostEqual(value, constants[name], msg=f"{key} {name}")
             comment = NUMBERS.read_text().split(f" {name}")[0].rsplit("\n\n", 1)[1]
             self.assertIn(key, ids_of(comment), f"{name} stands below another id")
+
+    def test_the_table_of_exit_codes_is_the_header(self):
+        codes = exit_codes_of((SOURCE / "common/control/rank_exit_codes.h").read_text())
+        self.assertGreaterEqual(len(codes), 11)
+        self.assertEqual(exit_rows_of((DESIGN / "control-plane.md").read_text()), codes)
 
     def test_ids_in_comments_are_in_the_table(self):
         known = ids_of((DESIGN / "control-plane.md").read_text())
@@ -199,6 +223,15 @@ class DesignSelfTest(unittest.TestCase):
     def test_widths(self):
         wide = "x" * (WIDEST + 1)
         self.assertEqual(wide_lines(f"{wide[1:]}\n{wide}\n| {wide} |\n```\n{wide}\n```\n- {wide}"), [2, 7])
+
+    def test_exit_codes(self):
+        header = ("  kExitA = 65,\n  kExitB = 73,\n    {kExitA, ExitCause::kPreflight, RestartBudget::kInfrastructure, true, false,\n"
+                  "    {kExitB, ExitCause::kStorage, RestartBudget::kStorage, false, true, \"x\"},")
+        self.assertEqual(exit_codes_of(header), {
+            "65": ("PREFLIGHT_FAILED", "infrastructure, on other nodes"),
+            "73": ("STORAGE", "storage, and the agent puts the slot out of order")})
+        page = "\n## Exit codes\n| 0 | done | | |\n| 64 | a; b | USER_ERROR | never |\n\n## Operations and commands"
+        self.assertEqual(exit_rows_of(page), {"64": ("USER_ERROR", "never")})
 
     def test_numbers(self):
         header = ("\n\n// L1\ninline constexpr milliseconds kA{2'000};\ninline constexpr hours kB = days{7};\n"

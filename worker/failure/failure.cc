@@ -96,22 +96,4 @@ Cause CauseOf(const Status& status) {
   return PayloadOf(status).value_or(CauseOfCode(status.code()));
 }
 
-int ExitCodeOf(const Status& status) {
-  switch (CauseOf(status)) {
-    case Cause::kNone:
-      return 0;
-    case Cause::kUserError:
-    case Cause::kOutOfMemory:
-      return 64;
-    case Cause::kStorage:
-      return 73;
-    case Cause::kNumeric:
-      return 74;
-    case Cause::kNetwork:
-      return 75;
-    default:
-      return 1;
-  }
-}
-
 }  // namespace mt::failure

@@ -1,6 +1,6 @@
-// Why a run failed, in the terms of the control plane, and the exit code of its rank (table in
-// worker/rank/README.md). The cause travels with the Status as a payload; a status without a
-// payload has the cause of its code.
+// Why a run failed, in the terms of the control plane. The cause travels with the Status as a
+// payload; a status without a payload has the cause of its code. Which exit code follows is said in
+// worker/rank/outcome.h.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,5 @@ Cause CauseOf(const Status& status);
 // Called in an exception handler: the exception as a status with its cause. Rethrows anything that
 // does not derive from std::exception.
 Status StatusOfException();
-
-// 0 done, 64 the job cannot run as it is, 73 a checkpoint could not be loaded, 74 NaN stop, 75
-// transient (a peer or its network), 1 all else.
-int ExitCodeOf(const Status& status);
 
 }  // namespace mt::failure

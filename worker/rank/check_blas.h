@@ -13,7 +13,7 @@ namespace mt::rank {
 Status BlasVerdict(const kernels::cpu::BlasCalls& calls = {});
 
 // Prints the verdict to stdout, one line, and returns the exit code: kExitDone or kExitDevice
-// (worker/node/shim/rank_exit_codes.h).
+// (common/control/rank_exit_codes.h).
 int RunCheckBlas();
 
 }  // namespace mt::rank

@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/control/numbers.h"
-#include "worker/node/shim/rank_exit_codes.h"
+#include "common/control/rank_exit_codes.h"
 
 namespace mt::rank {
 namespace {
@@ -54,7 +54,7 @@ class Members {
       if (number == SIGTERM || number == SIGINT) OnStop();
       if (failed_ && base::Clock::Real()->Now() > kill_at_) SignalAll(SIGKILL);
     }
-    return culprit_ < 0 ? node::kExitDone : Explain();
+    return culprit_ < 0 ? control::kExitDone : Explain();
   }
 
  private:
@@ -110,7 +110,7 @@ class Members {
   void OnFailed(int rank, int status) {
     const bool killed_here = failed_ && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
                              base::Clock::Real()->Now() > kill_at_;
-    const bool transient = WIFEXITED(status) && WEXITSTATUS(status) == node::kExitTransient;
+    const bool transient = WIFEXITED(status) && WEXITSTATUS(status) == control::kExitTransient;
     const bool better = culprit_ < 0 || (culprit_transient_ && !transient);
     if (better && !killed_here) {
       culprit_ = rank;
@@ -157,11 +157,11 @@ int RunMembers(int world, const std::vector<std::string>& arguments) {
   std::string folder = (std::filesystem::temp_directory_path() / "mt-rank-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) {
     std::fprintf(stderr, "mt-rank: %s: %s\n", folder.c_str(), std::strerror(errno));
-    return node::kExitConfig;
+    return control::kExitConfig;
   }
   Members members(world, arguments, folder);
   const Status started = members.StartAll();
-  int code = node::kExitInternal;
+  int code = control::kExitInternal;
   if (started.ok()) {
     code = members.Wait();
   } else {
@@ -175,7 +175,7 @@ int RunMembers(int world, const std::vector<std::string>& arguments) {
 void DieWithParent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent || parent == 1) std::_Exit(node::kExitTransient);
+  if (::getppid() != parent || parent == 1) std::_Exit(control::kExitTransient);
 }
 
 }  // namespace mt::rank

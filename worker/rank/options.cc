@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/control/rank_exit_codes.h"
 #include "common/rpc/version.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 namespace {
@@ -100,7 +100,7 @@ bool ParseOptions(int argc, char** argv, Options* options, int* exit_code) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error) == 0 ? 0 : node::kExitConfig;
+    *exit_code = app.exit(error) == 0 ? 0 : control::kExitConfig;
     return false;
   }
   if (options->data_root.empty()) options->data_root = ".";

@@ -1,32 +1,35 @@
-// Both follow from the cause that worker/failure/failure.h attaches to a status.
+// Both follow from the cause that worker/failure/failure.h attaches to a status; of STORAGE the
+// reason tells a save from a load.
 #include "worker/rank/outcome.h"
 
+#include "common/control/rank_exit_codes.h"
+#include "common/rpc/reason.h"
 #include "megatrain/v1/types.pb.h"
 #include "worker/failure/failure.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::rank {
 
 int ExitCodeOf(const Status& status) {
+  if (rpc::ReasonOf(status) == rpc::reason::kSaveFailed) return control::kExitSaveFailed;
   switch (failure::CauseOf(status)) {
     case failure::Cause::kNone:
-      return node::kExitDone;
+      return control::kExitDone;
     case failure::Cause::kUserError:
     case failure::Cause::kOutOfMemory:
-      return node::kExitConfig;
+      return control::kExitConfig;
     case failure::Cause::kStorage:
-      return node::kExitCheckpoint;
+      return control::kExitCheckpoint;
     case failure::Cause::kNumeric:
-      return node::kExitNonfinite;
+      return control::kExitNonfinite;
     case failure::Cause::kNetwork:
-      return node::kExitTransient;
+      return control::kExitTransient;
     case failure::Cause::kHardware:
-      return node::kExitDevice;
+      return control::kExitDevice;
     case failure::Cause::kHang:
     case failure::Cause::kInternal:
-      return node::kExitInternal;
+      return control::kExitInternal;
   }
-  return node::kExitInternal;
+  return control::kExitInternal;
 }
 
 // Both enums have the same numbers.

@@ -12,7 +12,7 @@ enum Cause : int;
 
 namespace mt::rank {
 
-// The exit code, 0 for OK (worker/node/shim/rank_exit_codes.h).
+// The exit code, 0 for OK (common/control/rank_exit_codes.h).
 int ExitCodeOf(const Status& status);
 // The cause as it is reported to the agent; CAUSE_UNSPECIFIED for OK.
 megatrain::v1::Cause ProtoCauseOf(const Status& status);

@@ -14,6 +14,7 @@
 
 #include "common/base/plain_text.h"
 #include "common/control/numbers.h"
+#include "common/control/rank_exit_codes.h"
 #include "common/spec/job_kind.h"
 #include "kernels/ops/backend.h"
 #include "megatrain/v1/job.pb.h"
@@ -22,7 +23,6 @@
 #include "worker/decode/job/reader_job.h"
 #include "worker/decode/scores/eval_command.h"
 #include "worker/failure/failure.h"
-#include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/compute_device.h"
 #include "worker/rank/outcome.h"
 #include "worker/rank/stop_signals.h"
@@ -41,8 +41,8 @@ bool Has(int argc, char** argv, const std::string& flag) {
 // Returns the exit code.
 int Read(const std::function<Status(const Interrupted&)>& read) {
   const Status status = ReadUntilSignal(read);
-  if (status.ok()) return node::kExitDone;
-  if (absl::IsCancelled(status)) return node::kExitTransient;
+  if (status.ok()) return control::kExitDone;
+  if (absl::IsCancelled(status)) return control::kExitTransient;
   std::fprintf(stderr, "mt-rank: %s\n", base::CleanText(base::Message(status)).c_str());
   return ExitCodeOf(status);
 }
@@ -52,7 +52,7 @@ bool Parse(CLI::App* app, int argc, char** argv, int* code) {
   try {
     app->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *code = app->exit(error) == 0 ? 0 : node::kExitConfig;
+    *code = app->exit(error) == 0 ? 0 : control::kExitConfig;
     return false;
   }
   return true;
@@ -224,7 +224,7 @@ Status ReadUntilSignal(const std::function<Status(const Interrupted&)>& read) {
     return asked.load();
   };
   const StopSignals signals([&](int count) {
-    if (count > 1 || !reads) std::_Exit(node::kExitTransient);
+    if (count > 1 || !reads) std::_Exit(control::kExitTransient);
     asked = true;
   });
   try {

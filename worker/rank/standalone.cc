@@ -17,6 +17,7 @@
 #include "common/base/files.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
+#include "common/control/rank_exit_codes.h"
 #include "common/report/bench_text.h"
 #include "common/spec/derived.h"
 #include "common/spec/field_effects.h"
@@ -27,7 +28,6 @@
 #include "megatrain/v1/types.pb.h"
 #include "worker/comm/file_store.h"
 #include "worker/decode/job/reader_job.h"
-#include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/check_blas.h"
 #include "worker/rank/command_queue.h"
 #include "worker/rank/compute_device.h"
@@ -159,7 +159,7 @@ void LogFieldNotes(const JobSpec& job) {
 void OnStopSignal(int count, int rank, CommandQueue* commands) {
   if (count > 1) {
     log::Flush();
-    std::_Exit(node::kExitTransient);
+    std::_Exit(control::kExitTransient);
   }
   if (rank != 0) return;
   log::Info("asked to stop: saving after this step");
@@ -286,7 +286,7 @@ Status ReadHere(const Options& options, JobSpec job) {
 
 int Finish(const Status& status) {
   log::Flush();
-  if (absl::IsCancelled(status)) return node::kExitTransient;  // a reader that was interrupted
+  if (absl::IsCancelled(status)) return control::kExitTransient;  // a reader that was interrupted
   if (!status.ok()) std::fprintf(stderr, "mt-rank: %s\n", base::Message(status).c_str());
   return ExitCodeOf(status);
 }

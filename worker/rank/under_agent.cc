@@ -12,13 +12,13 @@
 #include "common/base/log.h"
 #include "common/base/mutex.h"
 #include "common/control/numbers.h"
+#include "common/control/rank_exit_codes.h"
 #include "common/rpc/reason.h"
 #include "common/spec/job_kind.h"
 #include "common/spec/validate.h"
 #include "megatrain/v1/job.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/checkpoint/format/fence.h"
-#include "worker/node/shim/rank_exit_codes.h"
 #include "worker/rank/activity_board.h"
 #include "worker/rank/agent_channel.h"
 #include "worker/rank/channel_observer.h"
@@ -135,7 +135,7 @@ class AgentRank {
   [[noreturn]] void ExitNow(const char* why) const {
     log::Warn("ends at once", {{"why", why}, {"device", marks_.Text()}});
     log::Flush();
-    std::_Exit(node::kExitTransient);
+    std::_Exit(control::kExitTransient);
   }
 
  private:

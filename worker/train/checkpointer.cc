@@ -13,6 +13,7 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/control/numbers.h"
+#include "common/rpc/reason.h"
 #include "common/spec/derived.h"
 #include "megatrain/v1/job.pb.h"
 #include "worker/checkpoint/format/evaluation.h"
@@ -79,10 +80,6 @@ std::chrono::seconds RetryDelay(int failures) {
 
 }  // namespace
 
-failure::Cause CauseOfFailedSave(const Status& saved) {
-  return absl::IsFailedPrecondition(saved) ? failure::Cause::kUserError : failure::Cause::kStorage;
-}
-
 Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock->Now()) {
   // A run that goes on from its own directory has that step on disk already.
   if (args_.start.load && args_.start.load_directory == args_.start.directory) {
@@ -117,9 +114,15 @@ Checkpointer::Checkpointer(const Args& args) : args_(args), last_try_(args.clock
   }
 }
 
-bool Checkpointer::EndsRun(const Status& saved) const {
-  return !saved.ok() && (args_.job->checkpoint().strict() || absl::IsFailedPrecondition(saved) ||
-                         args_.data_check->failed());
+Status Checkpointer::EndedBy(const Status& saved) const {
+  if (absl::IsFailedPrecondition(saved))
+    return failure::WithCause(saved, failure::Cause::kUserError);
+  const bool data_failed = args_.data_check->failed();
+  if (saved.ok() || (!args_.job->checkpoint().strict() && !data_failed)) return OkStatus();
+  const Status ended = failure::WithCause(saved, failure::Cause::kStorage);
+  const bool is_storage = failure::CauseOf(ended) == failure::Cause::kStorage;
+  if (data_failed || !is_storage || !rpc::ReasonOf(ended).empty()) return ended;
+  return rpc::WithReason(ended, rpc::reason::kSaveFailed);
 }
 
 bool Checkpointer::DueAfter(int64_t step) const {
@@ -138,7 +141,7 @@ bool Checkpointer::DueByTime() const {
 
 Status Checkpointer::Save(int64_t step) {
   Status before = Settle();
-  if (EndsRun(before)) return before;
+  if (!EndedBy(before).ok()) return before;
   requested_ = false;  // this one is what was asked for
   Status saved = SaveState(step);
   tried_step_ = step;
@@ -163,7 +166,7 @@ Status Checkpointer::Begin(int64_t step, bool requested) {
 
 Status Checkpointer::End(int64_t step) {
   Status ended = Settle();
-  if (std::exchange(requested_, false) && !EndsRun(ended)) RETURN_IF_ERROR(Begin(step, true));
+  if (std::exchange(requested_, false) && EndedBy(ended).ok()) RETURN_IF_ERROR(Begin(step, true));
   return ended;
 }
 

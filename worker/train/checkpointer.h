@@ -33,9 +33,6 @@
 
 namespace mt::train {
 
-// The cause of a failed save: a fault of the storage, unless another run holds the directory.
-failure::Cause CauseOfFailedSave(const Status& saved);
-
 // One thread. Everything that Args points to must outlive the object.
 class Checkpointer {
  public:
@@ -119,9 +116,10 @@ class Checkpointer {
   const checkpoint::RunRecord& run() const { return args_.run; }
   // True if the checkpoint of this step is on disk; the same on every rank.
   bool IsSaved(int64_t step) const { return enabled() && last_saved_step_ == step; }
-  // True if this failed save ends the run: the policy is `strict`, another run holds the directory,
-  // or the data were changed under the run. A directory that is gone is no such case.
-  bool EndsRun(const Status& saved) const;
+  // What the run ends with if this failed save ends it, else OK: another run holds the directory
+  // (cause USER_ERROR), the data were changed under the run, or the policy is `strict` (cause
+  // STORAGE, with the reason SAVE_FAILED). A directory that is gone is no such case.
+  Status EndedBy(const Status& saved) const;
   // Rank 0: the newest checkpoint where it is of this step or of a later one, else why that was not
   // saved; kFailedPrecondition where no save was tried. nullopt: its save is under way, or kept.
   std::optional<StatusOr<CheckpointRecord>> SavedSince(int64_t step) const;

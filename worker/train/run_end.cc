@@ -63,8 +63,8 @@ bool RunEnd::Saves(Ending ending) const {
 void RunEnd::Settle(TrainResult* result) {
   const Status settled = args_.checkpointer->Settle();
   args_.commands->ReportSaved();
-  if (!args_.checkpointer->EndsRun(settled)) return;
-  result->status = failure::WithCause(settled, CauseOfFailedSave(settled));
+  const Status ended = args_.checkpointer->EndedBy(settled);
+  if (!ended.ok()) result->status = ended;
 }
 
 void RunEnd::Save(TrainResult* result) {
@@ -72,9 +72,8 @@ void RunEnd::Save(TrainResult* result) {
   if (saved.ok()) return;
   result->final_save_failed = true;
   result->message = "the last checkpoint could not be saved: " + base::Message(saved);
-  if (args_.checkpointer->EndsRun(saved)) {
-    result->status = failure::WithCause(saved, CauseOfFailedSave(saved));
-  }
+  const Status ended = args_.checkpointer->EndedBy(saved);
+  if (!ended.ok()) result->status = ended;
 }
 
 void RunEnd::FinishCopies() {

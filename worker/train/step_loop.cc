@@ -210,8 +210,7 @@ Status StepLoop::InSavePhase(const std::function<Status()>& part) {
     saved = part();
   }
   if (!commands_.held()) phases.EndBetween();
-  if (!run_.checkpointer->EndsRun(saved)) return OkStatus();
-  return failure::WithCause(saved, CauseOfFailedSave(saved));
+  return run_.checkpointer->EndedBy(saved);
 }
 
 Status StepLoop::Save() {

@@ -411,10 +411,10 @@ TEST(Verdict, CausesOfExitCodes) {
   const struct {
     int code;
     v1::Cause cause;
-  } cases[] = {{64, v1::USER_ERROR}, {65, v1::PREFLIGHT_FAILED}, {70, v1::NETWORK},
+  } cases[] = {{64, v1::USER_ERROR}, {65, v1::PREFLIGHT_FAILED}, {70, v1::INTERNAL},
                {71, v1::HARDWARE},   {72, v1::HARDWARE},         {73, v1::STORAGE},
-               {74, v1::NUMERIC},    {75, v1::NETWORK},          {93, v1::USER_ERROR},
-               {1, v1::INTERNAL}};
+               {74, v1::NUMERIC},    {75, v1::NETWORK},          {76, v1::STORAGE},
+               {93, v1::USER_ERROR}, {127, v1::INTERNAL},        {1, v1::INTERNAL}};
   for (const auto& one : cases)
     EXPECT_EQ(JudgeRank(Ended(one.code, 0)).cause, one.cause) << one.code;
   EXPECT_TRUE(JudgeRank(Ended(75, 0)).secondary);

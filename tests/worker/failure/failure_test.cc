@@ -1,4 +1,4 @@
-// The causes of a run's end: exceptions as causes, causes as exit codes.
+// The causes of a run's end: exceptions as causes, codes of statuses as causes.
 #include "worker/failure/failure.h"
 
 #include <new>
@@ -35,16 +35,15 @@ TEST(Failure, ExceptionsBecomeCausesWithTheirTexts) {
 
 TEST(Failure, WhatIsNoExceptionGoesOn) { EXPECT_THROW(static_cast<void>(StatusOf(5)), int); }
 
-TEST(Failure, CausesAndExitCodes) {
-  EXPECT_EQ(ExitCodeOf(OkStatus()), 0);
+TEST(Failure, CausesOfStatuses) {
   EXPECT_EQ(CauseOf(OkStatus()), Cause::kNone);
-  EXPECT_EQ(ExitCodeOf(base::InvalidArgument("x")), 64);
-  EXPECT_EQ(ExitCodeOf(base::NotFound("x")), 64);
-  EXPECT_EQ(ExitCodeOf(base::DataLoss("x")), 73);
-  EXPECT_EQ(ExitCodeOf(base::Unavailable("x")), 75);
-  EXPECT_EQ(ExitCodeOf(base::Internal("x")), 1);
+  EXPECT_EQ(CauseOf(base::InvalidArgument("x")), Cause::kUserError);
+  EXPECT_EQ(CauseOf(base::NotFound("x")), Cause::kUserError);
+  EXPECT_EQ(CauseOf(base::DataLoss("x")), Cause::kStorage);
+  EXPECT_EQ(CauseOf(base::Unavailable("x")), Cause::kNetwork);
+  EXPECT_EQ(CauseOf(base::Internal("x")), Cause::kInternal);
   const Status numeric = WithCause(base::Internal("x"), Cause::kNumeric);
-  EXPECT_EQ(ExitCodeOf(numeric), 74);
+  EXPECT_EQ(CauseOf(numeric), Cause::kNumeric);
   EXPECT_EQ(CauseOf(WithCause(numeric, Cause::kUserError)), Cause::kNumeric) << "the first stays";
   EXPECT_TRUE(WithCause(OkStatus(), Cause::kNumeric).ok());
 }

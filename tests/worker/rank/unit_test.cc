@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/mutex.h"
+#include "common/rpc/reason.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "megatrain/v1/rank.pb.h"
 #include "tests/worker/data/temp_data.h"
@@ -44,6 +45,14 @@ TEST(OutcomeTest, ExitCodes) {
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kHardware)), 71);
   EXPECT_EQ(ExitCodeOf(failure::WithCause(base::Internal("x"), failure::Cause::kNumeric)), 74);
   EXPECT_EQ(ProtoCauseOf(base::Unavailable("x")), megatrain::v1::NETWORK);
+  // A save under `strict`, which is no load, and memory, which the cause alone tells from a
+  // mistake.
+  const Status saved = rpc::WithReason(base::DataLoss("x"), rpc::reason::kSaveFailed);
+  EXPECT_EQ(ExitCodeOf(saved), 76);
+  EXPECT_EQ(ProtoCauseOf(saved), megatrain::v1::STORAGE);
+  const Status memory = failure::WithCause(base::Internal("x"), failure::Cause::kOutOfMemory);
+  EXPECT_EQ(ExitCodeOf(memory), 64);
+  EXPECT_EQ(ProtoCauseOf(memory), megatrain::v1::OOM);
 }
 
 TEST(BlasVerdictTest, ThisMachinesIsRightAndAWrongOneIsToldWithTheWayOut) {

@@ -221,7 +221,7 @@ TEST_F(HoldTest, AFaultOfOneRankEndsTheHeldOnes) {
     };
   };
   for (const RankOutcome& rank : Run({}, {{4, kHoldNow}})) {
-    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 75) << rank.result.status;
+    EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kNetwork) << rank.result.status;
     EXPECT_EQ(rank.result.last_step, 5);
     EXPECT_EQ(rank.seen.states.back(), TrainState::kExiting);
   }

@@ -1,4 +1,4 @@
-// Exit codes are those of worker/node/shim/rank_exit_codes.h; the text on stdout is for people.
+// Exit codes are those of common/control/rank_exit_codes.h; the text on stdout is for people.
 #include "worker/node/agent/blas_check.h"
 
 #include <csignal>
@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "common/base/log.h"
+#include "common/control/rank_exit_codes.h"
 #include "worker/node/process/captured_run.h"
 #include "worker/node/process/process.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 namespace {
@@ -41,10 +41,10 @@ std::string FindBlasProblem(const std::string& rank_binary, std::chrono::millise
   }
   std::string said = FirstLine(OutputOf(*run));
   switch (WEXITSTATUS(status)) {
-    case kExitDone:
+    case control::kExitDone:
       log::Info("the BLAS of CPU slots multiplies rightly", {{"blas", said}});
       return "";
-    case kExitDevice:
+    case control::kExitDevice:
       return said;
     default:
       return fmt::format("mt-rank --check-blas, exit code {}: {}", WEXITSTATUS(status), said);

@@ -15,9 +15,9 @@
 
 #include "common/base/files.h"
 #include "common/base/plain_text.h"
+#include "common/control/rank_exit_codes.h"
 #include "common/rpc/version.h"
 #include "worker/node/gpus/gpu_offer.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 namespace {
@@ -259,13 +259,13 @@ bool ParseAgentOptions(int argc, char** argv, AgentOptions* options, ExitNow* ex
       }
     }
   } catch (const CLI::ParseError& error) {
-    exit_now->code = app.exit(error) == 0 ? 0 : kExitConfig;
+    exit_now->code = app.exit(error) == 0 ? 0 : control::kExitConfig;
     return false;
   }
   if (status.ok()) status = Complete(raw, options);
   if (!status.ok()) {
     std::fprintf(stderr, "mt-worker: %s\n", base::Message(status).c_str());
-    exit_now->code = kExitConfig;
+    exit_now->code = control::kExitConfig;
     return false;
   }
   log::ParseLevel(raw.log_level, &options->log_level);

@@ -45,6 +45,7 @@ std::optional<NodeSlots::User> NodeSlots::UserOf(int slot) const {
 }
 
 std::string NodeSlots::OutOfOrder(int slot) const {
+  if (const auto broken = broken_.find(slot); broken != broken_.end()) return broken->second;
   return table_.IsGpu(slot) ? guard_.OutOfOrder(table_.GpuOf(slot)) : deps_.cpu_problem;
 }
 
@@ -87,6 +88,12 @@ NodeSlots::Count NodeSlots::CountOf(bool gpus) const {
     }
   }
   return count;
+}
+
+void NodeSlots::Break(int slot, const std::string& why) {
+  if (!table_.Has(slot)) return;
+  broken_[slot] = why + "; in order again once mt-worker is started anew";
+  deps_.changed();
 }
 
 void NodeSlots::AwaitFree(const std::vector<std::string>& gpus, std::function<void()> done) {

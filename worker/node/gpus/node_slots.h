@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,6 +82,8 @@ class NodeSlots {
 
   // A rank of an earlier agent runs on this GPU. Before the loop runs.
   void Occupied(const std::string& gpu) { guard_.Occupied(gpu); }
+  // The slot is out of order from now on, until the agent starts anew.
+  void Break(int slot, const std::string& why);
   // See GpuGuard::AwaitFree.
   void AwaitFree(const std::vector<std::string>& gpus, std::function<void()> done);
 
@@ -93,6 +96,7 @@ class NodeSlots {
   const SlotTable table_;
   GpuGuard guard_;
   GpuSurvey survey_;
+  std::map<int, std::string> broken_;  // why, by slot
 };
 
 }  // namespace mt::node

@@ -7,12 +7,12 @@
 
 #include "common/base/log.h"
 #include "common/control/epoch.h"
+#include "common/control/rank_exit_codes.h"
 #include "megatrain/v1/agent_state.pb.h"
 #include "megatrain/v1/rank.pb.h"
 #include "worker/node/process/log_file.h"
 #include "worker/node/ranks/job_names.h"
 #include "worker/node/ranks/unsent_messages.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 
@@ -196,7 +196,7 @@ void Allocation::OnRankMessage(LinkId link, const RankMessage& message) {
       break;
     case RankMessage::kFault: {
       NoteFault(rank, message);
-      const bool own = rank->fault.exit_code != kExitTransient;
+      const bool own = rank->fault.exit_code != control::kExitTransient;
       Abort(
           fmt::format("rank {} {}: {}", rank->rank, own ? "failed" : "left", rank->fault.message));
       break;
@@ -256,6 +256,11 @@ void Allocation::OnRankGone(LaunchId launch, const RankExit& exit) {
   rank->exit = exit;
   rank->exit.unsent.clear();
   rank->killed_by_agent = rank->killed_by_agent || exit.stopped;
+  const control::RankExitMeaning meaning = control::MeaningOfExit(exit.known ? exit.code : 0);
+  if (meaning.slot_is_done && deps_.slot_done != nullptr) {
+    deps_.slot_done(rank->slot, fmt::format("rank {} of job {} ended with exit code {} ({})",
+                                            rank->rank, job_uid(), meaning.code, meaning.text));
+  }
   const FaultAttribution::Outcome outcome = faults_.OnExit(*rank, stalls_.WhereItStood(*rank));
   for (const RankConclusion& conclusion : outcome.conclusions) ReportConclusion(conclusion);
   if (!outcome.abort_reason.empty()) Abort(outcome.abort_reason);

@@ -86,6 +86,8 @@ class Allocation {
     // Calls the second argument once the memory of these GPUs is free, or has not become free in
     // time.
     std::function<void(const std::vector<std::string>&, std::function<void()>)> await_free;
+    // The slot is to be given to nobody any more (RankExitMeaning::slot_is_done). May be null.
+    std::function<void(int slot, const std::string& why)> slot_done;
     std::function<void()> on_gone;     // posted once gone() is true
     std::function<void()> on_settled;  // posted once the coordinator knows that it is gone
   };

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "common/control/rank_exit_codes.h"
 #include "megatrain/v1/types.pb.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 
 void FaultAttribution::OnFault(const LocalRank& rank) {
-  const bool own = rank.fault.exit_code != kExitTransient;
+  const bool own = rank.fault.exit_code != control::kExitTransient;
   if (own && culprit_ < 0 && !ending_) culprit_ = rank.rank;
 }
 

@@ -1,37 +1,18 @@
-// The meanings of the exit codes are those of the table in worker/rank/README.md.
+// What an exit code means is common/control/rank_exit_codes.h.
 #include "worker/node/ranks/rank_verdict.h"
 
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "common/control/rank_exit_codes.h"
 #include "megatrain/v1/types.pb.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 namespace {
 
-struct CodeMeaning {
-  int code;
-  megatrain::v1::Cause cause;
-  const char* text;
-};
-
-constexpr CodeMeaning kMeanings[] = {
-    {kExitConfig, megatrain::v1::USER_ERROR, "the job cannot run as written"},
-    {kExitInternal, megatrain::v1::INTERNAL, "engine or collectives"},
-    {kExitDevice, megatrain::v1::HARDWARE, "device error"},
-    {kExitCheckpoint, megatrain::v1::STORAGE, "checkpoint or data"},
-    {kExitNonfinite, megatrain::v1::NUMERIC, "not finite"},
-    {kExitTransient, megatrain::v1::NETWORK, "lost its peers"},
-    {127, megatrain::v1::INTERNAL, "not started"},
-};
-
-CodeMeaning MeaningOf(int code) {
-  for (const CodeMeaning& meaning : kMeanings) {
-    if (meaning.code == code) return meaning;
-  }
-  return {code, megatrain::v1::INTERNAL, "unexpected"};
+megatrain::v1::Cause CauseOf(const control::RankExitMeaning& meaning) {
+  return static_cast<megatrain::v1::Cause>(meaning.cause);
 }
 
 }  // namespace
@@ -47,13 +28,13 @@ RankVerdict JudgeExit(const RankExit& exit, const RankFaultReport& fault) {
     verdict.cause = megatrain::v1::INTERNAL;
     how = fmt::format("killed by signal {} ({}){}", exit.signal, ::strsignal(exit.signal),
                       exit.core ? ", core dumped" : "");
-  } else if (exit.code == kExitDone) {
+  } else if (exit.code == control::kExitDone) {
     verdict.clean = true;
     return verdict;
   } else {
-    const CodeMeaning meaning = MeaningOf(exit.code);
-    verdict.transient = exit.code == kExitTransient;
-    verdict.cause = meaning.cause;
+    const control::RankExitMeaning meaning = control::MeaningOfExit(exit.code);
+    verdict.transient = exit.code == control::kExitTransient;
+    verdict.cause = CauseOf(meaning);
     how = fmt::format("exit code {} ({})", exit.code, meaning.text);
     if (!exit.error.empty()) how += ": " + exit.error;
   }

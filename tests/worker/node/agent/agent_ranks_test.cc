@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/node/agent/agent_rig.h"
@@ -129,6 +130,30 @@ TEST_F(AgentTest, ADeadRankStopsTheOthersAndIsNamed) {
   EXPECT_TRUE(Gone());
   EXPECT_TRUE(coordinator_.heard.back().has_allocation_gone());
   EXPECT_EQ(agent_->num_allocations(), 0);
+}
+
+TEST_F(AgentTest, ABrokenDeviceTakesItsSlotOutOfOrder) {
+  StartJob(2);
+  EndRank(1, {.code = 72});
+  const auto changes = coordinator_.Heard(WorkerMessage::kSlotsChanged);
+  ASSERT_EQ(changes.size(), 1U);
+  const auto& slots = changes[0].slots_changed().slots();
+  EXPECT_EQ(slots[0].out_of_order(), "");
+  EXPECT_EQ(slots[1].out_of_order(), fmt::format("rank 1 of job {} ended with exit code 72 (broken "
+                                                 "hardware); in order again once mt-worker is "
+                                                 "started anew",
+                                                 kRigJob));
+  const auto reports = ExitReports();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].cause(), megatrain::v1::HARDWARE);
+  // The other rank's slot serves the next epoch, this one does not.
+  EndRank(0, {.code = 75});
+  ASSERT_TRUE(Gone());
+  coordinator_.Say(AssignMessage(2, 2));
+  const auto reply = coordinator_.Heard(WorkerMessage::kAssignmentReply).back().assignment_reply();
+  EXPECT_FALSE(reply.accepted());
+  EXPECT_TRUE(reply.reason().starts_with("slot 1 is out of order: rank 1 of job"))
+      << reply.reason();
 }
 
 TEST_F(AgentTest, ARankThatLostItsPeerIsNotTheCulprit) {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/control/rank_exit_codes.h"
 #include "megatrain/v1/types.pb.h"
-#include "worker/node/shim/rank_exit_codes.h"
 
 namespace mt::node {
 namespace {
@@ -34,7 +34,7 @@ TEST(FaultAttribution, TheFirstToFailIsTheCulprit) {
   EXPECT_EQ(first.conclusions[0].message, "killed by signal 9 (Killed); device last at step 1");
   EXPECT_EQ(first.abort_reason,
             "rank 1 failed: killed by signal 9 (Killed); device last at step 1");
-  const auto second = faults.OnExit(Ended(0, kExitInternal), "");
+  const auto second = faults.OnExit(Ended(0, control::kExitInternal), "");
   ASSERT_EQ(second.conclusions.size(), 1U);
   EXPECT_FALSE(second.conclusions[0].at_fault);
   EXPECT_EQ(second.conclusions[0].message,
@@ -44,10 +44,10 @@ TEST(FaultAttribution, TheFirstToFailIsTheCulprit) {
 
 TEST(FaultAttribution, AConsequenceWaitsForItsCulprit) {
   FaultAttribution faults;
-  const auto lost = faults.OnExit(Ended(0, kExitTransient), "");
+  const auto lost = faults.OnExit(Ended(0, control::kExitTransient), "");
   EXPECT_TRUE(lost.conclusions.empty());
   EXPECT_EQ(lost.abort_reason, "rank 0 left: exit code 75 (lost its peers)");
-  const auto failed = faults.OnExit(Ended(1, kExitNonfinite), "");
+  const auto failed = faults.OnExit(Ended(1, control::kExitNonfinite), "");
   ASSERT_EQ(failed.conclusions.size(), 2U);
   EXPECT_EQ(failed.conclusions[0].rank, 1);
   EXPECT_TRUE(failed.conclusions[0].at_fault);
@@ -62,7 +62,7 @@ TEST(FaultAttribution, WithoutACulpritTheCauseLiesOnAnotherNode) {
   LocalRank killed = Ended(1, 0, 9);
   killed.killed_by_agent = true;
   EXPECT_TRUE(faults.OnExit(killed, "").conclusions.empty());
-  EXPECT_TRUE(faults.OnExit(Ended(0, kExitTransient), "").conclusions.empty());
+  EXPECT_TRUE(faults.OnExit(Ended(0, control::kExitTransient), "").conclusions.empty());
   const auto conclusions = faults.OnAllGone();
   ASSERT_EQ(conclusions.size(), 2U);
   EXPECT_EQ(conclusions[0].rank, 0);
@@ -74,10 +74,10 @@ TEST(FaultAttribution, WithoutACulpritTheCauseLiesOnAnotherNode) {
 
 TEST(FaultAttribution, AReportedFaultNamesTheCulpritBeforeItsExit) {
   FaultAttribution faults;
-  LocalRank culprit = Ended(2, kExitNonfinite);
+  LocalRank culprit = Ended(2, control::kExitNonfinite);
   culprit.fault = {.cause = megatrain::v1::NUMERIC, .message = "loss is nan", .exit_code = 74};
   faults.OnFault(culprit);
-  LocalRank other = Ended(1, kExitTransient);
+  LocalRank other = Ended(1, control::kExitTransient);
   other.fault = {.cause = megatrain::v1::NETWORK, .message = "lost a peer", .exit_code = 75};
   faults.OnFault(other);
   EXPECT_TRUE(faults.OnExit(other, "").conclusions.empty()) << "the culprit's comes first";
@@ -88,7 +88,7 @@ TEST(FaultAttribution, AReportedFaultNamesTheCulpritBeforeItsExit) {
   EXPECT_TRUE(outcome.conclusions[0].at_fault);
   EXPECT_EQ(outcome.conclusions[1].message,
             "ended after rank 2 failed: lost a peer; exit code 75 (lost its peers)");
-  EXPECT_EQ(faults.OnExit(Ended(0, kExitTransient), "").conclusions.size(), 1U);
+  EXPECT_EQ(faults.OnExit(Ended(0, control::kExitTransient), "").conclusions.size(), 1U);
   EXPECT_TRUE(faults.OnAllGone().empty());
 }
 
@@ -97,7 +97,7 @@ TEST(FaultAttribution, ACulpritThatIsNeverConcludedKeepsNobodyWaitingForEver) {
   LocalRank culprit = Ended(2, 0);
   culprit.fault = {.cause = megatrain::v1::NUMERIC, .message = "loss is nan", .exit_code = 74};
   faults.OnFault(culprit);
-  EXPECT_TRUE(faults.OnExit(Ended(0, kExitTransient), "").conclusions.empty());
+  EXPECT_TRUE(faults.OnExit(Ended(0, control::kExitTransient), "").conclusions.empty());
   EXPECT_EQ(faults.OnExit(culprit, "").conclusions.size(), 1U);
   EXPECT_EQ(faults.OnAllGone().size(), 1U);
 }

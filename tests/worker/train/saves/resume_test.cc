@@ -81,7 +81,7 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
     EXPECT_FALSE(refused.created) << override;
     EXPECT_EQ(refused.result.status.code(), absl::StatusCode::kFailedPrecondition) << override;
     EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kUserError);
-    EXPECT_EQ(failure::ExitCodeOf(refused.result.status), 64);
+    EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kUserError);
     const std::string message = base::Message(refused.result.status);
     for (const char* part : parts) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
@@ -346,12 +346,14 @@ TEST_F(ResumeTest, FailedSaveUnderStrictFailsTheJob) {
   for (const RankOutcome& rank :
        Run({kTwoReplicas, "checkpoint.every_iters=5", "checkpoint.strict=true"})) {
     EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
+    EXPECT_EQ(rpc::ReasonOf(rank.result.status), "SAVE_FAILED");
     EXPECT_EQ(rank.result.last_step, 5);
     EXPECT_FALSE(rank.result.completed);
   }
   for (const RankOutcome& rank :
        Run({kTwoReplicas, "checkpoint.at_end=true", "checkpoint.strict=true"})) {
     EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
+    EXPECT_EQ(rpc::ReasonOf(rank.result.status), "SAVE_FAILED");
     EXPECT_TRUE(rank.result.final_save_failed);
     EXPECT_EQ(rank.result.last_step, 20);
   }
@@ -376,7 +378,7 @@ TEST_F(ResumeTest, DamagedCheckpointIsNotLoaded) {
   ASSERT_TRUE(base::WriteFileAtomic(file, bytes).ok());
   const RankOutcome damaged = Run({})[0];
   EXPECT_EQ(damaged.result.status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(failure::ExitCodeOf(damaged.result.status), 73);
+  EXPECT_EQ(failure::CauseOf(damaged.result.status), failure::Cause::kStorage);
 }
 
 // The same index over other tokens.

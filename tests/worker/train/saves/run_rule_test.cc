@@ -187,7 +187,7 @@ TEST_F(RunRuleTest, ADamagedNewestIsPassedOverForTheOneBefore) {
   const Ids before = OnDisk();
   const Status status = Refused();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(failure::ExitCodeOf(status), 73);
+  EXPECT_EQ(failure::CauseOf(status), failure::Cause::kStorage);
   for (const std::string& part : {run, std::string("step-00000002-e0002"), std::string("is intact"),
                                   std::string("--restart")})
     EXPECT_NE(base::Message(status).find(part), std::string::npos) << part << " in " << status;
