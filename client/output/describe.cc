@@ -19,6 +19,7 @@
 #include "common/report/bench_text.h"
 #include "common/report/stall_text.h"
 #include "common/spec/derived.h"
+#include "common/spec/job_kind.h"
 #include "common/spec/print.h"
 #include "megatrain/v1/api.pb.h"
 #include "megatrain/v1/metric.pb.h"
@@ -184,6 +185,29 @@ std::string OtherRunsText(const v1::Job& job) {
       job.name());
 }
 
+// "1 (infrastructure 1 of 10 in an hour, user 0 of 3, ...); the last one after NETWORK: ...".
+std::string RestartsText(const v1::Job& job, const Style& style) {
+  const v1::Resilience::MaxRestarts& limits = job.spec().resilience().max_restarts();
+  const v1::Restarts& spent = job.restarts();
+  if (limits.user() + limits.hang() + limits.storage() + limits.infra_per_hour() == 0)
+    return "none: resilience.max_restarts are 0, a fault ends the job";
+  constexpr int64_t kHourUs = 3'600'000'000;
+  const auto in_hour = std::ranges::count_if(
+      spent.infrastructure_us(), [&](int64_t time_us) { return style.now_us - time_us < kHourUs; });
+  std::string text = fmt::format(
+      "{} (infrastructure {} of {} in an hour, user {} of {}, hang {} of {}, storage {} "
+      "of {}; without progress {} of {} in a row)",
+      spent.user() + spent.hang() + spent.storage() + spent.infrastructure(), in_hour,
+      limits.infra_per_hour(), spent.user(), limits.user(), spent.hang(), limits.hang(),
+      spent.storage(), limits.storage(), spent.no_progress(), limits.no_progress());
+  if (!spent.message().empty()) {
+    text +=
+        fmt::format("; the last one {} behind step {}: {}: {}", TimeText(style, spent.time_us()),
+                    spent.step(), v1::Cause_Name(spent.cause()), spent.message());
+  }
+  return text;
+}
+
 void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   out->Add("Name", job.name());
   out->Add("Namespace", job.namespace_());
@@ -191,6 +215,7 @@ void AddIdentity(const v1::Job& job, const Style& style, Description* out) {
   if (!job.run().id().empty()) out->Add("Run", RunText(job.run()));
   if (job.run().has_other_runs()) out->Add("Other runs", OtherRunsText(job));
   if (job.attempt() > 0) out->Add("Attempt", fmt::format("{} of the run", job.attempt()));
+  if (spec::KindOf(job.spec()).has_steps) out->Add("Restarts", RestartsText(job, style));
   out->Add("State", Paint(style, ToneOfState(StateText(job)), StateText(job)));
   if (!job.message().empty())
     out->Add(job.state() == v1::QUEUED ? "Why pending" : "Message", job.message());

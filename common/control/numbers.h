@@ -99,6 +99,13 @@ inline constexpr seconds kPhantomAfter{30};
 // R2: backoff before the n-th retry: none before the first, then base * 2^(n - 2) up to the cap.
 inline constexpr seconds kRetryBase{5};
 inline constexpr seconds kRetryCap{300};
+// R2: of the n-th new epoch in a row likewise, with this jitter, until the job was healthy for so
+// long.
+inline constexpr double kRestartJitter = 0.2;
+inline constexpr hours kRestartReset{1};
+
+// R1: faults of the machinery count for so long.
+inline constexpr hours kRestartWindow{1};
 
 // A1: deadline of a unary call, and of Wait calls; mtctl's connection, after how much of it a word
 // says so, and request deadlines.

@@ -38,6 +38,7 @@ inline constexpr std::string_view kNoCheckpoints = "NO_CHECKPOINTS";
 inline constexpr std::string_view kSuperseded = "SUPERSEDED";
 inline constexpr std::string_view kJobEnded = "JOB_ENDED";
 inline constexpr std::string_view kSaveFailed = "SAVE_FAILED";
+inline constexpr std::string_view kEpochClosed = "EPOCH_CLOSED";
 inline constexpr std::string_view kExpectedCheckpointMissing = "EXPECTED_CHECKPOINT_MISSING";
 inline constexpr std::string_view kDataMissing = "DATA_MISSING";
 inline constexpr std::string_view kWordRefused = "WORD_REFUSED";

@@ -10,6 +10,7 @@
 #include "common/control/numbers.h"
 #include "common/rpc/reason.h"
 #include "common/spec/validate.h"
+#include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/placer.h"
 #include "daemon/scheduler/placement.h"
 #include "megatrain/v1/api.pb.h"
@@ -58,6 +59,14 @@ void SlotHolders::AddHolders(v1::WhoHoldsResponse* response) {
       Held& entry = held[{allocation->node(), DeviceOf(worker, slot), allocation->job_uid()}];
       ++entry.slots;
       entry.name = allocation->job_name();
+    }
+  }
+  // A job that waits for its next epoch keeps its slots without an allocation.
+  for (const v1::StoredJob* stored : ledger_->LiveJobs()) {
+    if (!IsFenced(*stored)) continue;
+    for (const v1::RankStatus& rank : stored->job().ranks()) {
+      const v1::StoredWorker* const worker = ledger_->FindWorker(rank.node());
+      ++held[{rank.node(), DeviceOf(worker, rank.slot()), stored->job().uid()}].slots;
     }
   }
   for (const auto& [key, entry] : held) {

@@ -14,6 +14,7 @@ enum class JobAction {
   kClearWaiting,     // the condition "Waiting" goes
   kAwaitSlots,       // the operation says that it waits for slots
   kAwaitRelease,     // the operation says that it waits for the release that is under way
+  kAwaitEpoch,       // the operation says that it waits for the ranks of the next epoch
   kAwaitAcceptance,  // the agents have P6 to answer; whether ranks start held is decided here
   kForgetFailures,   // the placements that failed in a row do not count any more
   kFreeSlots,        // kills what the agents may have started of a placement that failed
@@ -48,8 +49,9 @@ enum class JobAction {
   kSettleOperations,  // those that the new state fulfils have succeeded
   kFollowResume,      // a resume that came meanwhile takes effect
   kFailOperations,    // those that are open have failed: the ranks that they need are lost
+  kFailSaves,         // saves that were asked for have failed: nobody knows when there are ranks
 };
-inline constexpr int kNumJobActions = 32;
+inline constexpr int kNumJobActions = 34;
 
 // "close the epoch"; for tests and documents.
 std::string_view ActionName(JobAction action);

@@ -1,5 +1,5 @@
 // The table itself: what leads from where to where with what actions, in sections (progress,
-// faults, verbs, what is found, reserved), and small predicates over states.
+// faults, recovery, verbs, what is found, reserved), and small predicates over states.
 #include "daemon/jobs/job_states.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ constexpr std::array kProgress = {
     JobTransition{kToCancel, kRanksGone, At(v1::CANCELLED), {kFinish}},
 };
 
-// Without a restart budget a fault is the end.
+// A fault that is never retried, or whose budget is spent, is the end.
 constexpr std::array kFaults = {
     JobTransition{kQueued, kFault, At(v1::FAILED), {kFinish, kRecordVerdict, kKillRanks}},
     JobTransition{kAdmitted, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
@@ -69,6 +69,24 @@ constexpr std::array kFaults = {
     JobTransition{kRunning, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
     JobTransition{kPausing, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
     JobTransition{kHeld, kFault, kToFailure, {kRecordVerdict, kKillRanks}},
+};
+
+// Any other fault leads to another epoch: what is left of the old one is killed, and once it is
+// gone the job is placed again, on the slots that it had where they are in order. Commands find
+// nobody meanwhile: the goal is what the next epoch starts with.
+constexpr std::array kRecovery = {
+    // An agent's answer may be later than what the ranks of another one say.
+    JobTransition{kAdmitted, kRecover, kRecovering, {kKillRanks}},
+    JobTransition{kStarting, kRecover, kRecovering, {kKillRanks}},
+    JobTransition{kRunning, kRecover, kRecovering, {kKillRanks}},
+    JobTransition{kPausing, kRecover, kRecovering, {kKillRanks}},
+    JobTransition{kHeld, kRecover, kRecovering, {kKillRanks}},
+    JobTransition{kRecovering, kFenced, kAdmitted, {kClearWaiting, kCloseEpoch, kAwaitAcceptance}},
+    JobTransition{kRecovering, kNoRoom, kQueued, {kForgetRanks, kFailSaves}},
+    JobTransition{kRecovering, kNotRetried, kToFailure, {kRecordVerdict, kKillRanks}},
+    JobTransition{kRecovering, kBaseMissing, kToQueue, {kForgetVerdict}},
+    JobTransition{kRecovering, kHold, kRecovering, {kAwaitEpoch}},
+    JobTransition{kRecovering, kResume, kRecovering, {kAwaitEpoch}},
 };
 
 // What users ask for where it differs from state to state, and the deadline.
@@ -125,17 +143,12 @@ constexpr std::array kFound = {
 // The events that nothing raises yet: what they will be for, and their rows. Their actions come
 // with the features. ("preemption" leads from every active state to RELEASING: see MakeTable.)
 constexpr std::string_view kChecksOfNodes = "checks of nodes before a start";
-constexpr std::string_view kRestart = "new epochs by themselves: automatic restart after a fault";
 constexpr std::string_view kDraining = "preemption and draining of nodes";
 constexpr std::array kReservedEvents = {
     ReservedEvent{kPreflightDue, kChecksOfNodes},
     ReservedEvent{kPreflightPassed, kChecksOfNodes},
     ReservedEvent{kPreflightExhausted, kChecksOfNodes},
-    ReservedEvent{kRecover, kRestart},
-    ReservedEvent{kFenced, kRestart},
-    ReservedEvent{kFencedNewNode, kRestart},
-    ReservedEvent{kNoRoom, kRestart},
-    ReservedEvent{kNotRetried, kRestart},
+    ReservedEvent{kFencedNewNode, kChecksOfNodes},
     ReservedEvent{kPreempt, kDraining},
     ReservedEvent{kRequeued, kDraining},
 };
@@ -143,29 +156,21 @@ constexpr std::array kReserved = {
     JobTransition{kAdmitted, kPreflightDue, kPreflight, {}},
     JobTransition{kPreflight, kPreflightPassed, kStarting, {}},
     JobTransition{kPreflight, kPreflightExhausted, kToFailure, {}},
-    JobTransition{kStarting, kRecover, kRecovering, {}},
-    JobTransition{kRunning, kRecover, kRecovering, {}},
-    JobTransition{kPausing, kRecover, kRecovering, {}},
-    JobTransition{kHeld, kRecover, kRecovering, {}},
-    JobTransition{kToSuccess, kRecover, kRecovering, {}},
-    JobTransition{kRecovering, kFenced, kStarting, {}},
     JobTransition{kRecovering, kFencedNewNode, kPreflight, {}},
-    JobTransition{kRecovering, kNoRoom, kQueued, {}},
-    JobTransition{kRecovering, kNotRetried, kToFailure, {}},
     JobTransition{kReleasing, kRequeued, kQueued, {}},
 };
 
 constexpr std::array kActive = {kAdmitted, kPreflight, kStarting,  kRunning,
                                 kPausing,  kHeld,      kRecovering};
 // States whose ranks take no commands yet: pause --hold and resume change the goal alone.
-constexpr std::array kGoalOnly = {kAdmitted, kPreflight, kStarting, kRecovering};
+constexpr std::array kGoalOnly = {kAdmitted, kPreflight, kStarting};
 
 std::vector<JobTransition> MakeTable() {
   std::vector<JobTransition> table;
   for (const auto rows :
        {std::span<const JobTransition>(kProgress), std::span<const JobTransition>(kFaults),
-        std::span<const JobTransition>(kVerbs), std::span<const JobTransition>(kFound),
-        std::span<const JobTransition>(kReserved)}) {
+        std::span<const JobTransition>(kRecovery), std::span<const JobTransition>(kVerbs),
+        std::span<const JobTransition>(kFound), std::span<const JobTransition>(kReserved)}) {
     table.insert(table.end(), rows.begin(), rows.end());
   }
   for (const JobPosition from : kActive) {

@@ -38,13 +38,13 @@ enum class JobEvent {
   kReleased,            // after kRelease: saved or not, no process is left
   kSaveFailed,          // after kRelease: the save failed, and every rank waits
   kRequeued,            // after kPreempt: likewise
-  kRecover,             // a new epoch is needed
-  kFenced,              // the old epoch is fenced, and all slots are available
+  kRecover,             // a fault ends the epoch, and another one follows
+  kFenced,              // nothing of the old epoch is left, and slots for all ranks are reserved
   kFencedNewNode,       // likewise, with a node that has not been checked
-  kNoRoom,              // the old epoch is fenced, and slots are missing
-  kNotRetried,          // the restart budget is spent, or the cause is never retried
+  kNoRoom,              // nothing of the old epoch is left, and slots are missing
+  kNotRetried,          // while the old epoch ends: what was behind the fault is never retried
   kTrainingEnded,       // rank 0: the run length, or a condition to exit, was reached
-  kFault,               // a rank, its agent or its node failed, and no restart is possible
+  kFault,               // a rank, its agent or its node failed, and no other epoch follows
   kDeadline,            // resilience.deadline is over
   kCancel,              // a user ends the job
   kKill,                // a user ends the job's processes at once
@@ -76,8 +76,8 @@ struct JobTransition {
 
 std::span<const JobTransition> JobTable();
 
-// An event that nothing raises yet, and the feature that will. States that only such events lead to
-// (PREFLIGHT, RECOVERING) are not met before.
+// An event that nothing raises yet, and the feature that will. PREFLIGHT, to which only such events
+// lead, is not met before.
 struct ReservedEvent {
   JobEvent event;
   std::string_view feature;

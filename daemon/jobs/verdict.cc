@@ -69,6 +69,8 @@ Verdict JudgeRank(const v1::RankReport& report) {
   verdict.secondary =
       status.exit_signal() == 0 && (status.exit_code() == control::kExitTransient ||
                                     (!status.exited() && verdict.cause == v1::NETWORK));
+  if (status.exited() && !ExitIsUnknown(status) && status.exit_signal() == 0)
+    verdict.exit_code = status.exit_code();
   verdict.own_fault =
       status.state() == v1::FAULTED && status.exit_signal() == 0 && !verdict.secondary;
   return verdict;

@@ -23,6 +23,9 @@ struct Verdict {
   // True where the rank itself says why it left, and it was not another one's end: no kill explains
   // that.
   bool own_fault = false;
+  // By which the rank ended; 0: by none. With the cause it says whether another epoch may help
+  // (restarts.h).
+  int exit_code = 0;
 };
 
 // True where the report says that the rank failed: state FAULTED, a signal, or an exit code other

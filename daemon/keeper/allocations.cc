@@ -26,8 +26,10 @@ bool MoveAllocation(Ledger* ledger, v1::StoredAllocation& allocation, v1::Alloca
 bool IsOpen(Ledger* ledger, const v1::StoredAllocation& allocation) {
   if (allocation.state() == v1::ORPHANED) return false;
   const v1::StoredJob* stored = ledger->FindJob(allocation.job_uid());
-  if (stored == nullptr || stored->job().epoch() != allocation.epoch() || stored->killing())
+  if (stored == nullptr || stored->job().epoch() != allocation.epoch() || stored->killing() ||
+      stored->closed_epoch() == allocation.epoch()) {
     return false;
+  }
   const v1::JobState state = stored->job().state();
   return IsActive(state) || state == v1::RELEASING || state == v1::STOPPING;
 }

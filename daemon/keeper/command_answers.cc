@@ -27,7 +27,7 @@ bool CommandAnswers::Acknowledged(const std::string& command_id, const std::stri
   v1::StoredJob* stored = tools_.ledger->FindJob(id.job.job_uid);
   const bool current = stored != nullptr && stored->job().epoch() == id.job.epoch;
   if (id.kind == CommandIdKind::kKill) {
-    if (current && IsEnding(stored->job()))
+    if (current && (IsEnding(stored->job()) || stored->job().state() == v1::RECOVERING))
       tools_.runtimes->Of(stored->job()).kill_acked.insert(node);
     // The agent knows no such ranks.
     if (!accepted) parts_.teardown->AllocationGone({id.job.job_uid, id.job.epoch, node}, message);

@@ -4,6 +4,7 @@
 
 #include "common/base/ids.h"
 #include "common/rpc/reason.h"
+#include "daemon/jobs/restarts.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_placement.h"
@@ -143,7 +144,13 @@ bool JobBases::Missing(v1::StoredJob& stored, const v1::RankReport& report) {
   const char* const part = MissingPart(stored, report);
   if (part == nullptr || !JobStateMachine::Allows(at, JobEvent::kBaseMissing)) return false;
   // What the ranks of another node made of rank 0's leaving may have come first.
-  if (at.state == v1::STOPPING && !stored.secondary_verdict()) return false;
+  const bool follows = at.state == v1::STOPPING || at.state == v1::RECOVERING;
+  if (follows && !stored.secondary_verdict()) return false;
+  if (at.state == v1::RECOVERING) {
+    RefundRestart(static_cast<control::RestartBudget>(stored.restart_budget()),
+                  stored.mutable_job()->mutable_restarts());
+    stored.clear_restart_budget();
+  }
   const std::string why = fmt::format("{}: {} (node {})", part, report.status().message(),
                                       job.ranks(report.status().rank()).node());
   // Each placement that fails so is told as a change of state; that the waiting begins, by this.
@@ -176,7 +183,10 @@ void JobBases::Started(v1::StoredJob& stored, const v1::RunInfo& info) {
                              .step = info.resumed_from_step()});
   }
   stored.set_restart_begun(!stored.restart().empty());
-  if (stored.fresh()) stored.mutable_job()->clear_last_step();  // another run's
+  if (stored.fresh()) {  // they are another run's
+    stored.mutable_job()->clear_last_step();
+    if (job.has_restarts()) stored.mutable_job()->mutable_restarts()->clear_best_step();
+  }
   stored.clear_base_step();
   if (info.resumed_from_step() < job.last_checkpoint().step())
     stored.set_base_step(info.resumed_from_step());

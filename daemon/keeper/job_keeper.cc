@@ -49,7 +49,7 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       ClearCondition(stored.mutable_job(), "Waiting");
       return;
     case JobAction::kForgetFailures:
-      return stored.set_placement_failures(0);
+      return placement_.ForgetFailures(stored);
     case JobAction::kForgetRanks:
       return stored.mutable_job()->clear_ranks();
     case JobAction::kAimAtStop:
@@ -63,6 +63,7 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
     case JobAction::kAwaitBase:
       return bases_.Await(stored);
     case JobAction::kSettleBase:
+      verdicts_.Recovered(stored);
       return bases_.Settle(stored);
     case JobAction::kForgetVerdict:
       return bases_.ForgetVerdict(stored);
@@ -70,6 +71,8 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       return placement_.RanksMoved(stored, /*training=*/false);
     case JobAction::kAwaitSlots:
       return verbs_.Await(why, "waiting for slots");
+    case JobAction::kAwaitEpoch:
+      return verbs_.Await(why, "waiting for the ranks of the next epoch");
     case JobAction::kAwaitRelease:
       return verbs_.Await(why, "waiting for the release that is under way");
     case JobAction::kCommandHold:
@@ -108,6 +111,8 @@ void JobKeeper::CarryOut(JobAction action, v1::StoredJob& stored, const Why& why
       return teardown_.StopAgain(stored);
     case JobAction::kFailOperations:
       return phases_.FailOperations(stored);
+    case JobAction::kFailSaves:
+      return teardown_.FailSaves(stored);
     case JobAction::kRecordVerdict:
       CHECK(why.verdict != nullptr) << "an event that fails a job comes with its verdict";
       return verdicts_.Record(stored, *why.verdict);
@@ -120,6 +125,7 @@ void JobKeeper::Recover() {
     if (job->goal() == v1::GOAL_UNSPECIFIED)
       job->set_goal(IsEnding(*job) ? v1::GOAL_STOP : v1::GOAL_RUN);
     teardown_.Recover(*stored);
+    placement_.Recover(*stored);
     nodes_.ShowReachability(*stored);
     teardown_.FinishIfGone(*stored);
   }

@@ -57,6 +57,7 @@ class JobKeeper final : public JobRaiser {
   int64_t num_refused() const { return transitions_.num_refused(); }
 
   void Raise(v1::StoredJob& job, JobEvent event, const Why& why) override;
+  void Fail(v1::StoredJob& job, const Verdict& verdict) override { verdicts_.Fail(job, verdict); }
 
   // After a restart: deadlines of stops start anew, those of jobs go on.
   void Recover();

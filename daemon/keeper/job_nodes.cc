@@ -59,8 +59,10 @@ void JobNodes::ReactToLoss(v1::StoredJob& stored, const std::string& node) {
     placement_->Failed(stored, fmt::format("node {} was lost", node));
     return;
   }
-  MoveRanksOf(tools_.ledger, stored, node, v1::UNKNOWN);
+  const bool ends = stored.job().state() == v1::RECOVERING;
+  MoveRanksOf(tools_.ledger, stored, node, ends ? v1::FENCED : v1::UNKNOWN);
   ShowReachability(stored);
+  if (ends) teardown_->FinishIfGone(stored);
 }
 
 void JobNodes::Lost(const std::string& node, bool placements) {
@@ -117,6 +119,8 @@ void JobNodes::ReactToDeath(v1::StoredJob& stored, const std::string& node, cons
                                       order.reason.empty() ? "" : ": ", order.reason);
   if (job.state() == v1::ADMITTED) {
     placement_->Failed(stored, why);
+  } else if (job.state() == v1::RECOVERING) {
+    teardown_->FinishIfGone(stored);
   } else if (IsActive(job.state())) {
     tools_.raiser->Fail(stored,
                         {.cause = v1::HARDWARE, .rank = -1, .message = why, .last_log_lines = {}});

@@ -64,7 +64,8 @@ bool JobPhases::Tick(v1::StoredJob& stored) {
 bool JobPhases::IsPhantom(const v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
   base::MonotonicTime& since = tools_.runtimes->Of(job).without_ranks_since;
-  if (!IsActive(job.state()) && !IsEnding(job)) {
+  // One that recovers gives its ranks up.
+  if ((!IsActive(job.state()) && !IsEnding(job)) || job.state() == v1::RECOVERING) {
     since = {};
     return false;
   }

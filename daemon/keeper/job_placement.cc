@@ -5,6 +5,7 @@
 
 #include "common/control/numbers.h"
 #include "daemon/jobs/rank_states.h"
+#include "daemon/jobs/restarts.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/job_runtimes.h"
 #include "daemon/keeper/job_teardown.h"
@@ -26,14 +27,11 @@ bool AllRanks(const v1::Job& job, bool (*is)(v1::RankState)) {
 
 }  // namespace
 
-// None before the first, then base * 2^(n - 2).
-std::chrono::seconds RetryDelay(int failures) {
-  if (failures < 2) return std::chrono::seconds(0);
-  const int doublings = std::min(failures - 2, 10);
-  return std::min(control::kRetryBase * (1 << doublings), control::kRetryCap);
-}
-
 void JobPlacement::Placed(v1::StoredJob& stored) {
+  if (stored.job().state() == v1::RECOVERING) {
+    tools_.raiser->Raise(stored, JobEvent::kFenced, {.text = "slots are reserved again"});
+    return;
+  }
   tools_.raiser->Raise(stored, JobEvent::kPlaced, {.text = "slots are reserved"});
 }
 
@@ -82,6 +80,24 @@ void JobPlacement::RetryLater(v1::StoredJob& stored) {
   stored.set_placement_failures(stored.placement_failures() + 1);
   tools_.runtimes->Of(stored.job()).retry_at =
       tools_.clock->Now() + RetryDelay(stored.placement_failures());
+}
+
+void JobPlacement::ForgetFailures(v1::StoredJob& stored) {
+  stored.set_placement_failures(0);
+  stored.clear_goes_first();
+  stored.clear_left_out_nodes();
+}
+
+void JobPlacement::Recover(v1::StoredJob& stored) {
+  const int64_t not_before_us = stored.job().restarts().not_before_us();
+  if (not_before_us == 0) return;
+  // A wall clock that went wrong meanwhile lengthens it by nothing.
+  constexpr int64_t kMostUs =
+      std::chrono::duration_cast<std::chrono::microseconds>(2 * control::kRetryCap).count();
+  const int64_t left_us =
+      std::clamp<int64_t>(not_before_us - tools_.ledger->NowMicros(), 0, kMostUs);
+  tools_.runtimes->Of(stored.job()).retry_at =
+      tools_.clock->Now() + std::chrono::microseconds(left_us);
 }
 
 bool JobPlacement::IsOverdue(const v1::Job& job) const {

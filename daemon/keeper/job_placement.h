@@ -2,7 +2,6 @@
 // Which slots a job gets is decided by Placer. Not thread-safe (the core's thread).
 #pragma once
 
-#include <chrono>
 #include <string_view>
 
 #include "daemon/keeper/keeper_tools.h"
@@ -11,9 +10,6 @@
 namespace mt::daemon {
 
 class JobTeardown;
-
-// How long to wait before the retry that follows so many failures in a row (R2).
-std::chrono::seconds RetryDelay(int failures);
 
 class JobPlacement {
  public:
@@ -25,6 +21,7 @@ class JobPlacement {
   void AwaitAcceptance(v1::StoredJob& job);
   void FreeSlots(v1::StoredJob& job);
   void RetryLater(v1::StoredJob& job);
+  void ForgetFailures(v1::StoredJob& job);
 
   // --- Facts. Each may end with the job in another state.
   // Slots for all ranks are reserved, in a new epoch.
@@ -39,6 +36,8 @@ class JobPlacement {
   // Whether the job waits for agents that have not answered within P6.
   bool IsOverdue(const v1::Job& job) const;
   void Overdue(v1::StoredJob& job);
+  // After a restart: what is left of the delay before another epoch (R2).
+  void Recover(v1::StoredJob& job);
 
  private:
   void MoveToHeld(v1::StoredJob& job);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/control/numbers.h"
+#include "daemon/jobs/rank_states.h"
 #include "daemon/keeper/allocations.h"
 #include "daemon/keeper/checkpoints.h"
 #include "daemon/keeper/closed.h"
@@ -12,11 +13,16 @@
 #include "daemon/keeper/pending_commands.h"
 #include "megatrain/v1/store.pb.h"
 #include "megatrain/v1/types.pb.h"
+#include "megatrain/v1/worker.pb.h"
 
 namespace mt::daemon {
 
 bool IsEnding(const v1::Job& job) {
   return job.state() == v1::STOPPING || job.state() == v1::RELEASING;
+}
+
+bool IsFenced(const v1::StoredJob& stored) {
+  return stored.job().state() == v1::RECOVERING && stored.closed_epoch() == stored.job().epoch();
 }
 
 bool HasRanksAtWork(const v1::Job& job) {
@@ -152,12 +158,32 @@ void JobTeardown::AllocationForgotten(const AllocationKey& key) {
   if (stored != nullptr && stored->job().epoch() == key.epoch) FinishIfGone(*stored);
 }
 
+// An allocation on an unreachable node counts: only its agent, or an operator, knows that it is
+// gone. For another epoch it is enough that one rank of the old one is known to have ended: a step
+// needs all of them, and what the others save is refused by the fence.
+bool JobTeardown::IsGone(const v1::StoredJob& stored) {
+  const v1::Job& job = stored.job();
+  const bool one_ended = std::ranges::any_of(
+      job.ranks(), [](const v1::RankStatus& rank) { return RankHasEnded(rank.state()); });
+  const bool leaves_lost = job.state() == v1::RECOVERING && one_ended;
+  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
+    if (allocation->epoch() != job.epoch() || allocation->state() == v1::ORPHANED) continue;
+    if (allocation->state() != v1::UNREACHABLE || !leaves_lost) return false;
+  }
+  return true;
+}
+
 void JobTeardown::FinishIfGone(v1::StoredJob& stored) {
   v1::Job* job = stored.mutable_job();
-  if (!IsEnding(*job)) return;
-  // One on an unreachable node counts: only its agent, or an operator, knows that it is gone.
-  for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job->uid())) {
-    if (allocation->epoch() == job->epoch() && allocation->state() != v1::ORPHANED) return;
+  if ((!IsEnding(*job) && job->state() != v1::RECOVERING) || IsFenced(stored)) return;
+  if (!IsGone(stored)) return;
+  if (job->state() == v1::RECOVERING) {
+    // Steps that were reported late count, too.
+    job->mutable_restarts()->set_best_step(
+        std::max(job->restarts().best_step(), job->last_step().step()));
+    stored.set_closed_epoch(job->epoch());
+    stored.clear_secondary_verdict();
+    return CloseEpoch(stored);
   }
   if (HasUnsavedSteps(stored)) tools_.operations->FailUnsaved(stored);
   if (job->state() == v1::STOPPING) {
@@ -184,7 +210,7 @@ void JobTeardown::CloseEpoch(v1::StoredJob& stored) {
   tools_.operations->FailProfiles(*job);  // nobody answers them any more
   tools_.operations->FailDecodes(*job);
   stored.clear_stop();
-  stored.clear_words();
+  tools_.commands->CloseEpoch(stored);
   stored.clear_kept_steps();
   stored.clear_kept_term();
   stored.clear_rank_seq();
@@ -214,8 +240,14 @@ void JobTeardown::Finish(v1::StoredJob& stored) {
   tools_.runtimes->Forget(job->uid());
 }
 
+void JobTeardown::FailSaves(v1::StoredJob& stored) {
+  PendingCommands::Drop(stored, v1::Command::CHECKPOINT_NOW);
+  tools_.operations->FailClosed(stored.job());
+}
+
 void JobTeardown::Tick(v1::StoredJob& stored) {
-  if (!IsEnding(stored.job())) return;
+  if (!IsEnding(stored.job()) && (stored.job().state() != v1::RECOVERING || IsFenced(stored)))
+    return;
   const JobRuntime& runtime = tools_.runtimes->Of(stored.job());
   const bool killing = stored.killing();
   if (tools_.clock->Now() < (killing ? runtime.kill_again : runtime.stop_deadline)) return;

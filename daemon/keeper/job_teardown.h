@@ -24,12 +24,14 @@ class JobTeardown {
   void StopAgain(v1::StoredJob& job);
   void CloseEpoch(v1::StoredJob& job);
   void Finish(v1::StoredJob& job);
+  void FailSaves(v1::StoredJob& job);
 
   // The ranks do not know a stop that keeps them where the save fails: they get one that does not.
   void StopAnyway(v1::StoredJob& job);
   // Orders every agent of the epoch to kill its ranks, until all of them are gone.
   void KillAll(v1::StoredJob& job, std::string_view reason);
-  // Ends STOPPING or RELEASING where no allocation of the epoch is left.
+  // Ends STOPPING or RELEASING where no allocation of the epoch is left; in RECOVERING the epoch is
+  // closed then, and the job can be placed (IsFenced).
   void FinishIfGone(v1::StoredJob& job);
   // Nothing of the allocation is left on its node. `why` says how that came where nobody had asked
   // for it.
@@ -42,11 +44,16 @@ class JobTeardown {
   void Recover(v1::StoredJob& job);
 
  private:
+  bool IsGone(const v1::StoredJob& job);
+
   KeeperTools tools_;
 };
 
 // Whether the job's ranks are on their way out: STOPPING or RELEASING.
 bool IsEnding(const v1::Job& job);
+
+// Whether the job is RECOVERING and nothing of its epoch is left, or nothing that could do a step.
+bool IsFenced(const v1::StoredJob& job);
 
 // Whether a rank was heard to train or to hold: there may be steps to save, whatever the job's
 // state (STARTING until the last rank is heard).

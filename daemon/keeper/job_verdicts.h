@@ -25,6 +25,10 @@ class JobVerdicts {
   // The action of rows that fail the job: an event RankFailed or JobFailed goes with it.
   void Record(v1::StoredJob& job, const Verdict& verdict);
 
+  // JobRaiser::Fail.
+  void Fail(v1::StoredJob& job, const Verdict& verdict);
+  // The ranks of another epoch are ready: an event Recovered where a fault has led to it.
+  void Recovered(v1::StoredJob& job);
   // A rank on this node failed. The first verdict stands, unless it was a mere consequence.
   void RankFailed(v1::StoredJob& job, const std::string& node, const Verdict& verdict);
   // Rank 0 says that training is over: the job has succeeded, or stopped without an order.
@@ -34,6 +38,11 @@ class JobVerdicts {
   void DeadlineOver(v1::StoredJob& job);
 
  private:
+  // While the job recovers: the first verdict stands, unless it was a mere consequence.
+  void AnotherFault(v1::StoredJob& job, const std::string& node, const Verdict& verdict);
+  // What is told of the fault that another epoch follows.
+  void NoteFault(v1::StoredJob& job, const Verdict& verdict);
+
   KeeperTools tools_;
   JobPlacement* placement_;
   JobTeardown* teardown_;

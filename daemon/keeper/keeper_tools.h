@@ -23,11 +23,9 @@ class JobRaiser {
   // Moves the job along its row for this event and carries out the row's actions, in order. Does
   // nothing but count and log where the table has no such row.
   virtual void Raise(v1::StoredJob& job, JobEvent event, const Why& why) = 0;
-  // The event "fault": the job fails with this verdict, and its ranks are killed.
-  void Fail(v1::StoredJob& job, const Verdict& verdict) {
-    Raise(job, JobEvent::kFault,
-          {.text = verdict.message, .cause = verdict.cause, .verdict = &verdict});
-  }
+  // The job's epoch cannot go on: its ranks are killed, and another epoch follows where the verdict
+  // and the job's budgets allow one (daemon/jobs/restarts.h); else the job fails with this verdict.
+  virtual void Fail(v1::StoredJob& job, const Verdict& verdict) = 0;
 };
 
 // All outlive who holds them.

@@ -153,6 +153,17 @@ void OperationBook::KeepTextsOf(const v1::Operation& newest) {
   }
 }
 
+void OperationBook::FailClosed(const v1::Job& job) {
+  for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
+    if (operation->verb() != "checkpoint") continue;
+    Fail(*operation,
+         rpc::WithReason(base::FailedPrecondition("its ranks were lost before they had saved: {}; "
+                                                  "ask again once the job runs",
+                                                  job.message()),
+                         reason::kEpochClosed));
+  }
+}
+
 void OperationBook::FailOwed(const v1::Job& job, std::string_view verb, std::string_view what) {
   for (v1::Operation* operation : ledger_->OpenOperations(job.uid())) {
     if (operation->verb() != verb) continue;

@@ -51,6 +51,9 @@ class OperationBook {
   void FailDecodes(const v1::Job& job);
   // The job's newest texts are those of this decode: earlier ones give theirs up (A2).
   void KeepTextsOf(const v1::Operation& newest);
+  // The epoch that was to save is closed, and when there is another one nobody knows
+  // (EPOCH_CLOSED).
+  void FailClosed(const v1::Job& job);
 
  private:
   void FailOwed(const v1::Job& job, std::string_view verb, std::string_view what);

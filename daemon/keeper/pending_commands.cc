@@ -1,6 +1,7 @@
 // Ids of commands, the list of a job, and the messages that carry them.
 #include "daemon/keeper/pending_commands.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -133,6 +134,20 @@ void PendingCommands::DropUnheard(v1::StoredJob& stored, v1::Command_Verb verb) 
   if (RankZeroTakesCommands(job) || (!job.ranks().empty() && job.ranks(0).state() == v1::UNKNOWN))
     return;
   Drop(stored, verb);
+}
+
+void PendingCommands::CloseEpoch(v1::StoredJob& stored) {
+  auto* commands = stored.mutable_words();
+  const auto is_over = [this](const v1::GivenWord& command) {
+    if (command.verb() != v1::Command::CHECKPOINT_NOW) return true;
+    const v1::Operation* operation = ledger_->FindOperation(command.operation());
+    return operation == nullptr || operation->done();
+  };
+  commands->erase(std::remove_if(commands->begin(), commands->end(), is_over), commands->end());
+  for (v1::GivenWord& command : *commands) {
+    command.set_command_id(
+        NewId(CommandIdKind::kQueued, {stored.job().uid(), stored.job().epoch()}));
+  }
 }
 
 bool PendingCommands::Take(v1::StoredJob& stored, const std::string& command_id,

@@ -60,6 +60,9 @@ class PendingCommands {
   void DropUnheard(v1::StoredJob& job, v1::Command_Verb verb);
   // Forgets commands of that verb, which a newer one makes void.
   static void Drop(v1::StoredJob& job, v1::Command_Verb verb);
+  // The epoch is over: forgets all but saves that an operation waits for. Those become commands of
+  // the job's epoch as it is now, which are sent once there are ranks again.
+  void CloseEpoch(v1::StoredJob& job);
   // Takes the command out; false: it was answered before, or never given.
   bool Take(v1::StoredJob& job, const std::string& command_id, v1::GivenWord* command);
   // Whether one of that verb is not answered yet.

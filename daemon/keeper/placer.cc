@@ -13,6 +13,7 @@
 #include "daemon/keeper/conditions.h"
 #include "daemon/keeper/job_bases.h"
 #include "daemon/keeper/job_keeper.h"
+#include "daemon/keeper/job_teardown.h"
 #include "daemon/keeper/restore_gate.h"
 #include "daemon/keeper/roll_call.h"
 #include "daemon/membership/lease_table.h"
@@ -50,6 +51,27 @@ std::vector<PlacedRank> PlaceNow(const WaitingJob& waiting, const Offered& offer
   return Place(offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
 }
 
+// What the nodes offer without those that the job is to leave out, or with them where the others do
+// not suffice even for it alone.
+Offered OfferElsewhere(const v1::StoredJob& stored, const WaitingJob& waiting,
+                       const std::vector<FleetNode>& fleet) {
+  if (stored.left_out_nodes().empty()) return OfferTo(waiting, fleet);
+  std::vector<FleetNode> others = fleet;
+  std::erase_if(others, [&stored](const FleetNode& node) {
+    return std::ranges::find(stored.left_out_nodes(), node.name) != stored.left_out_nodes().end();
+  });
+  const Offered offered = OfferTo(waiting, others);
+  return FitsCluster(waiting, offered) ? offered : OfferTo(waiting, fleet);
+}
+
+// Where the job's ranks are, or were.
+std::vector<PlacedRank> SlotsOf(const v1::Job& job) {
+  std::vector<PlacedRank> slots;
+  for (const v1::RankStatus& rank : job.ranks())
+    slots.push_back({rank.rank(), rank.node(), rank.slot()});
+  return slots;
+}
+
 std::string AheadInQueue(const std::string& name) {
   return fmt::format("job '{}' is ahead in the queue", name);
 }
@@ -65,8 +87,13 @@ spec::Faults FaultsOnGpus(v1::JobSpec job) { return spec::ResolveForSlots({.gpu 
 
 }  // namespace
 
-std::map<std::string, std::map<int, std::string>> Placer::TakenSlots() {
+std::map<std::string, std::map<int, std::string>> Placer::TakenSlots(std::string_view except) {
   std::map<std::string, std::map<int, std::string>> taken;
+  for (const v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
+    const v1::Job& job = stored->job();
+    if (job.state() != v1::RECOVERING || job.uid() == except) continue;
+    for (const v1::RankStatus& rank : job.ranks()) taken[rank.node()][rank.slot()] = job.uid();
+  }
   for (const v1::StoredAllocation* allocation : parts_.ledger->Allocations()) {
     std::map<int, std::string>& slots = taken[allocation->node()];
     for (const int slot : allocation->slots()) slots[slot] = allocation->job_uid();
@@ -85,13 +112,14 @@ std::vector<WaitingJob> Placer::Queue() {
     waiting.created_us = job.created_us();
     waiting.num_slots = job.slots();
     waiting.stands_back = AwaitsBase(*stored);
+    waiting.goes_first = stored->goes_first();
   }
   SortQueue(&queue);
   return queue;
 }
 
-std::vector<FleetNode> Placer::Fleet() {
-  auto taken = TakenSlots();
+std::vector<FleetNode> Placer::Fleet(std::string_view except) {
+  auto taken = TakenSlots(except);
   std::vector<FleetNode> fleet;
   for (const v1::StoredWorker* worker : parts_.ledger->Workers()) {
     const v1::Node& node = worker->node();
@@ -118,8 +146,32 @@ std::vector<FleetNode> Placer::Fleet() {
   return fleet;
 }
 
+void Placer::RunRecovering() {
+  if (!parts_.restore_gate->IsOpen() || !parts_.roll_call->IsOver()) return;
+  for (v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
+    const v1::Job& job = stored->job();
+    if (!IsFenced(*stored) || !LaterOrphan(job.uid()).empty()) continue;
+    if (parts_.clock->Now() < parts_.keeper->runtimes().RetryAt(job.uid())) continue;
+    WaitingJob waiting = AsWaiting(job.spec());
+    waiting.uid = job.uid();
+    waiting.num_slots = job.slots();
+    const std::vector<FleetNode> fleet = Fleet(job.uid());
+    TakeDevice(fleet, &waiting);
+    const Offered offered = OfferElsewhere(*stored, waiting, fleet);
+    const std::vector<PlacedRank> placed = PlaceAgain(
+        SlotsOf(job), offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+    if (!placed.empty()) {
+      Start(*stored, placed, waiting.device == v1::GPU);
+      continue;
+    }
+    stored->set_goes_first(true);
+    parts_.keeper->Raise(*stored, JobEvent::kNoRoom, {.text = WaitReason(waiting, offered)});
+  }
+}
+
 void Placer::Run() {
   if (!parts_.authority->GivesOrders()) return;
+  RunRecovering();
   std::vector<WaitingJob> queue = Queue();
   if (queue.empty()) return;
   if (!parts_.restore_gate->IsOpen()) {
@@ -138,7 +190,7 @@ void Placer::Run() {
       continue;
     }
     if (!ChooseDevice(stored, fleet, &waiting)) continue;
-    const Offered offered = OfferTo(waiting, fleet);
+    const Offered offered = OfferElsewhere(stored, waiting, fleet);
     const bool fits = FitsCluster(waiting, offered);
     if (fits && !ahead.empty()) {
       if (!waiting.stands_back) Wait(stored, AheadInQueue(ahead));

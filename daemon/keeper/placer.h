@@ -1,12 +1,15 @@
 // Serves the queue: finds slots for waiting jobs, opens an epoch for each that fits, tells the
 // agents, and says of the others why they wait. Jobs of higher priority come first, then older
 // ones; a job that fits the cluster but not now holds back those behind it, one that is larger than
-// the cluster does not. One that waits for its checkpoint stands back behind all others. Not
+// the cluster does not. One that waits for its checkpoint stands back behind all others. Before the
+// queue come jobs that a fault has cost their ranks: they get the slots that they had, others where
+// these are not in order, and go to the head of the queue where both do not suffice. Not
 // thread-safe (the core's thread).
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -57,12 +60,15 @@ class Placer {
     int device = 0;       // DeviceType, of its slots
   };
   Prospect ProspectOf(const v1::JobSpec& spec);
-  // The slots of each node that are taken: node -> slot -> job uid.
-  std::map<std::string, std::map<int, std::string>> TakenSlots();
-  // The nodes that accept work, with their slots.
-  std::vector<FleetNode> Fleet();
+  // The slots of each node that are taken: node -> slot -> job uid. A job that recovers keeps those
+  // that it had; of `except`, a job's uid, they count as free.
+  std::map<std::string, std::map<int, std::string>> TakenSlots(std::string_view except = {});
+  // The nodes that accept work, with their slots; `except` as above.
+  std::vector<FleetNode> Fleet(std::string_view except = {});
 
  private:
+  // Jobs whose ranks were lost, before all that wait.
+  void RunRecovering();
   std::vector<WaitingJob> Queue();
   // The job that holds back one of this priority that is submitted now; empty: none does.
   std::string AheadOf(int64_t priority, const std::vector<FleetNode>& fleet);

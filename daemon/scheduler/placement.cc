@@ -99,10 +99,45 @@ std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang) {
   return placed;
 }
 
+std::vector<PlacedRank> PlaceAgain(const std::vector<PlacedRank>& before,
+                                   std::vector<NodeOffer> offers, const Gang& gang) {
+  const auto group = static_cast<size_t>(gang.group);
+  if (static_cast<int64_t>(before.size()) != gang.num_ranks) return Place(std::move(offers), gang);
+  // Takes the slots of ranks first to first + group out of the offers; false: one is not free.
+  const auto take = [&](size_t first) {
+    const auto offer = std::ranges::find(offers, before[first].node, &NodeOffer::node);
+    if (offer == offers.end()) return false;
+    std::vector<int> free = offer->free_slots;
+    for (size_t i = first; i < first + group; ++i) {
+      const auto slot = std::ranges::find(free, before[i].slot);
+      if (before[i].node != offer->node || slot == free.end()) return false;
+      free.erase(slot);
+    }
+    offer->free_slots = std::move(free);
+    return true;
+  };
+  std::vector<PlacedRank> placed = before;
+  std::vector<size_t> missing;  // the first rank of each group
+  for (size_t first = 0; first < before.size(); first += group) {
+    if (!take(first)) missing.push_back(first);
+  }
+  if (missing.empty()) return placed;
+  const auto num_missing = static_cast<int64_t>(missing.size() * group);
+  const std::vector<PlacedRank> more =
+      Place(std::move(offers), {.num_ranks = num_missing, .group = gang.group});
+  if (more.empty()) return {};
+  for (size_t i = 0; i < more.size(); ++i) {
+    PlacedRank& rank = placed[missing[i / group] + i % group];
+    rank.node = more[i].node;
+    rank.slot = more[i].slot;
+  }
+  return placed;
+}
+
 void SortQueue(std::vector<WaitingJob>* jobs) {
   std::ranges::sort(*jobs, [](const WaitingJob& a, const WaitingJob& b) {
-    return std::tie(a.stands_back, b.priority, a.created_us, a.uid) <
-           std::tie(b.stands_back, a.priority, b.created_us, b.uid);
+    return std::tie(a.stands_back, b.priority, b.goes_first, a.created_us, a.uid) <
+           std::tie(b.stands_back, a.priority, a.goes_first, b.created_us, b.uid);
   });
 }
 

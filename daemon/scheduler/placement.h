@@ -40,6 +40,11 @@ struct Gang {
 // offers' content.
 std::vector<PlacedRank> Place(std::vector<NodeOffer> offers, const Gang& gang);
 
+// The same for a job that was placed before and lost its ranks: groups whose slots are all free
+// keep them, the others get free slots as above; empty where these do not suffice.
+std::vector<PlacedRank> PlaceAgain(const std::vector<PlacedRank>& before,
+                                   std::vector<NodeOffer> offers, const Gang& gang);
+
 // A queued job, as far as its placement depends on it.
 struct WaitingJob {
   std::string uid;
@@ -53,6 +58,7 @@ struct WaitingJob {
   std::map<std::string, std::string> selector;  // labels that a node must have
   bool exclusive = false;                       // only nodes without another job
   bool stands_back = false;                     // it comes after all others, whatever its priority
+  bool goes_first = false;                      // it comes before all others of its priority
 };
 
 // A slot and a node that accepts work, in their current state.
@@ -90,8 +96,8 @@ Offered OfferTo(const WaitingJob& job, const std::vector<FleetNode>& fleet);
 // in order or not, else CPU slots. `gpu_device` is DeviceType's GPU.
 bool TakesGpus(const WaitingJob& job, const std::vector<FleetNode>& fleet, int gpu_device);
 
-// Sorts those that stand back behind the others, each by priority (higher first), then by creation
-// time, then by uid.
+// Sorts those that stand back behind the others, each by priority (higher first), then those that
+// go first, then by creation time, then by uid.
 void SortQueue(std::vector<WaitingJob>* jobs);
 
 // True where the matching nodes could hold the job if nothing else ran on them.

@@ -158,6 +158,21 @@ TEST_F(ViewsTest, DescribeShowsWhyOperationsAndEvents) {
   EXPECT_THAT(text.out, HasSubstr("Checkpoints:\n  STEP"));
   EXPECT_THAT(text.out, HasSubstr("Operations:\n  OPERATION"));
   EXPECT_THAT(text.out, HasSubstr("message 7"));
+  EXPECT_THAT(text.out, HasSubstr("none: resilience.max_restarts are 0, a fault ends the job"));
+  v1::Job& spent = server_.state().jobs[0];
+  auto& limits = *spent.mutable_spec()->mutable_resilience()->mutable_max_restarts();
+  limits.set_infra_per_hour(10);
+  limits.set_storage(3);
+  spent.mutable_restarts()->set_storage(2);
+  spent.mutable_restarts()->set_infrastructure(4);  // more than an hour ago
+  spent.mutable_restarts()->set_no_progress(1);
+  spent.mutable_restarts()->set_step(12);
+  spent.mutable_restarts()->set_cause(v1::STORAGE);
+  spent.mutable_restarts()->set_message("rank 1 exited with code 73");
+  const std::string restarts = Mtctl(&server_, {"describe", "tiny"}).out;
+  EXPECT_THAT(restarts, HasSubstr("6 (infrastructure 0 of 10 in an hour, user 0 of 0, hang 0 of 0, "
+                                  "storage 2 of 3; without progress 1 of 0 in a row)"));
+  EXPECT_THAT(restarts, HasSubstr(" behind step 12: STORAGE: rank 1 exited with code 73"));
   // What happens again and again is one line; the spec is there where it is asked for.
   for (const int seq : {8, 9, 10}) {
     server_.state().events.push_back(MakeEvent(seq, "CheckpointFailed"));

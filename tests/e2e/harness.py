@@ -30,7 +30,7 @@ UNREACHED, NOBODY = 2, "mtctl: no coordinator at "
 # What it says on stderr where it is not connected within two seconds.
 WAITING = "mtctl: waiting for the coordinator at "
 
-# Learns within seconds; every field a test changes comes by --set.
+# Learns within seconds; every field a test changes comes by --set. A fault ends it: RESTARTS has another epoch follow.
 TINY_JOB = """
 name: tiny
 model: {layers: 2, hidden_size: 32, heads: 2, seq_length: 32}
@@ -39,7 +39,9 @@ parallel: {data: 2}
 training: {train_iters: 40, micro_batch_size: 2, global_batch_size: 8}
 optimizer: {lr: 1.0e-3, warmup: 5}
 placement: {device: cpu}
+resilience: {max_restarts: {user: 0, hang: 0, storage: 0, infra_per_hour: 0, no_progress: 0}}
 """
+RESTARTS = ("--set", "resilience.max_restarts.infra_per_hour=10", "--set", "resilience.max_restarts.no_progress=3")
 
 
 def without_waiting(text):

@@ -5,6 +5,7 @@ import os
 import signal
 import unittest
 
+from harness import RESTARTS
 from service_harness import ServiceTest
 
 LONG = ("--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=0")
@@ -35,6 +36,40 @@ class StateTest(ServiceTest):
         self.mtctl("resume", "tiny")
         self.wait_for("training again", lambda: (j := self.job())["state"] == "RUNNING" and j["epoch"] % 2**20 == 2)
         self.wait_for("from the last checkpoint", lambda: self.job().get("resumed_from_step") == saved)
+
+    def recovered(self, name):
+        """The job, once its next epoch's ranks are ready."""
+        return self.wait_for("the next epoch", lambda: [e["type"] for e in self.events(name)].count("Recovered") == 1 and self.job(name),
+                             limit=60)
+
+    def test_job_whose_rank_dies_comes_back_and_ends_as_if_nothing_had_been(self):
+        flags = ("--set", "training.train_iters=600", "--set", "checkpoint.every_iters=20")
+        expected = self.run_undisturbed("alone", *flags)
+        self.submit(*flags, *RESTARTS)
+        before = self.wait_for("a save", lambda: (j := self.job()).get("last_checkpoint") and j)
+        os.kill(self.rank_processes()[1], signal.SIGKILL)
+        job = self.recovered("tiny")
+        self.assertEqual(job["epoch"] % 2**20, 2)
+        self.assertEqual(job["run"]["id"], before["run"]["id"])
+        self.assertGreaterEqual(int(job["resumed_from_step"]), 20)
+        self.assertEqual([(r["node"], r["slot"]) for r in job["ranks"]], [(r["node"], r["slot"]) for r in before["ranks"]])
+        self.assertEqual((job["restarts"]["infrastructure"], job["restarts"]["cause"]), (1, "INTERNAL"))
+        self.assertRegex(self.mtctl("describe", "tiny").stdout, r"Restarts: +1 \(infrastructure 1 of 10 in an hour, ")
+        self.mtctl("wait", "tiny", timeout=240)
+        self.assertEqual(self.losses(), expected)
+
+    def test_what_a_job_begins_with_is_for_its_first_epoch(self):
+        self.submit("--follow", "--set", "name=source")
+        for name, flag, saved in (("fresh", "checkpoint.fresh=true", 20), ("load", "checkpoint.load=default/source", 60)):
+            with self.subTest(name):
+                self.submit("--set", f"name={name}", "--set", flag, "--set", "training.train_iters=1000000",
+                            "--set", "checkpoint.every_iters=20", *RESTARTS)
+                before = self.wait_for("a save", lambda n=name: (j := self.job(n)).get("last_checkpoint") and j)
+                os.kill(self.rank_processes()[0], signal.SIGKILL)
+                job = self.recovered(name)
+                self.assertGreaterEqual(int(job["resumed_from_step"]), saved)
+                self.assertEqual(job["run"]["id"], before["run"]["id"])
+                self.mtctl("kill", name, "--yes", "--wait")
 
     def test_held_job_whose_rank_dies_fails(self):
         self.train()

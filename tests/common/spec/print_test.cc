@@ -59,7 +59,8 @@ TEST(Print, Forms) {
   EXPECT_EQ(yaml.find("wsd"), std::string::npos);
   EXPECT_EQ(yaml.find("bench"), std::string::npos);
   EXPECT_NE(ToYaml(Load({"kind=bench"}).job).find("bench:\n  warmup: 10\n"), std::string::npos);
-  EXPECT_EQ(yaml.find("max_restarts"), std::string::npos);  // nothing that is not built
+  EXPECT_NE(yaml.find("    infra_per_hour: 10\n"), std::string::npos) << yaml;
+  EXPECT_EQ(yaml.find("min_data_parallel"), std::string::npos);  // nothing that is not built
   EXPECT_NE(ToYaml(LoadOnCpu().job).find("  zero_stage: 0\n"), std::string::npos);
   EXPECT_NE(yaml.find("  schedule: 1f1b\n"), std::string::npos);
   EXPECT_NE(yaml.find("deterministic: true"), std::string::npos);

@@ -286,8 +286,9 @@ TEST(Complete, WhatIsNotBuiltIsRefusedUnlessItMeansWhatIs) {
             "placement.device: gpu is not supported yet; supported: cpu");
   EXPECT_EQ(FaultsOf({"parallel.overlap.tensor=true"}),
             "parallel.overlap.tensor: not supported yet");
-  EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}),
-            "resilience.max_restarts.hang: 2 is not supported yet; supported: 0");
+  EXPECT_EQ(FaultsOf({"resilience.max_restarts.hang=2"}), "");
+  EXPECT_EQ(FaultsOf({"resilience.max_restarts.storage=-1"}),
+            "resilience.max_restarts.storage: must be at least 0, is -1");
   EXPECT_EQ(FaultsOf({"resilience.orphan_grace=1h"}), "resilience.orphan_grace: not supported yet");
 }
 

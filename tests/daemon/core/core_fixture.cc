@@ -4,6 +4,18 @@
 
 namespace mt::daemon {
 
+namespace {
+
+std::string WithoutRestarts(std::string more) {
+  if (more.find("max_restarts") != std::string::npos) return more;
+  constexpr std::string_view kSection = "resilience: {";
+  const size_t at = more.find(kSection);
+  if (at == std::string::npos) return more + "\nresilience: {" + kNoRestarts + "}\n";
+  return more.insert(at + kSection.size(), std::string(kNoRestarts) + ", ");
+}
+
+}  // namespace
+
 v1::JobSpec TinyJob(const std::string& name, int slots, const std::string& more) {
   v1::JobSpec spec;
   const std::string text =
@@ -12,7 +24,7 @@ v1::JobSpec TinyJob(const std::string& name, int slots, const std::string& more)
       "\"9,1,0\", tokenizer: {type: byte}}\n" +
       "training: {micro_batch_size: 1, global_batch_size: " + std::to_string(slots) +
       ", train_iters: 10}\noptimizer: {lr: 0.001}\nplacement: {slots: " + std::to_string(slots) +
-      "}\n" + more;
+      "}\n" + WithoutRestarts(more);
   const auto faults = spec::ParseJob(text, {}, &spec);
   EXPECT_TRUE(faults.empty()) << spec::FormatFaults(faults);
   return spec;

@@ -35,7 +35,12 @@ namespace mt::daemon {
 
 namespace v1 = megatrain::v1;
 
-// A job of `slots` ranks that validation accepts; `more` is appended to the file.
+// No fault leads to another epoch: the job fails.
+inline constexpr char kNoRestarts[] =
+    "max_restarts: {user: 0, hang: 0, storage: 0, infra_per_hour: 0, no_progress: 0}";
+
+// A job of `slots` ranks that validation accepts; `more` is appended to the file. Faults end it,
+// unless `more` names max_restarts.
 v1::JobSpec TinyJob(const std::string& name, int slots, const std::string& more = "");
 
 // The far end of a session: keeps what the coordinator said.

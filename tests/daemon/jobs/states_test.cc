@@ -60,6 +60,7 @@ constexpr Row kExpected[] = {
     {"ADMITTED", kDeadline, "STOPPING(FAILED)",
      "record verdict, aim at stop, kill unless stopping"},
     {"ADMITTED", kFault, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"ADMITTED", kRecover, "RECOVERING", "kill ranks"},
     {"PREFLIGHT", kPlacementFailed, "QUEUED", "free slots, close epoch, forget ranks, retry later"},
     {"PREFLIGHT", kPreflightPassed, "STARTING", ""},
     {"PREFLIGHT", kPreflightExhausted, "STOPPING(FAILED)", ""},
@@ -79,7 +80,7 @@ constexpr Row kExpected[] = {
     {"STARTING", kResume, "STARTING", "run at start, check ranks"},
     {"STARTING", kRelease, "RELEASING", "kill unless stopping"},
     {"STARTING", kPreempt, "RELEASING", ""},
-    {"STARTING", kRecover, "RECOVERING", ""},
+    {"STARTING", kRecover, "RECOVERING", "kill ranks"},
     {"STARTING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
     {"STARTING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"STARTING", kDeadline, "STOPPING(FAILED)",
@@ -89,7 +90,7 @@ constexpr Row kExpected[] = {
     {"RUNNING", kHold, "PAUSING", "command hold"},
     {"RUNNING", kRelease, "RELEASING", "command stop"},
     {"RUNNING", kPreempt, "RELEASING", ""},
-    {"RUNNING", kRecover, "RECOVERING", ""},
+    {"RUNNING", kRecover, "RECOVERING", "kill ranks"},
     {"RUNNING", kTrainingEnded, "STOPPING(SUCCEEDED)", "await exit"},
     {"RUNNING", kCancel, "STOPPING(CANCELLED)", "command stop"},
     {"RUNNING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
@@ -99,7 +100,7 @@ constexpr Row kExpected[] = {
     {"PAUSING", kResume, "RUNNING", "command resume, settle operations"},
     {"PAUSING", kRelease, "RELEASING", "command stop"},
     {"PAUSING", kPreempt, "RELEASING", ""},
-    {"PAUSING", kRecover, "RECOVERING", ""},
+    {"PAUSING", kRecover, "RECOVERING", "kill ranks"},
     {"PAUSING", kTrainingEnded, "STOPPING(SUCCEEDED)", "await exit"},
     {"PAUSING", kCancel, "STOPPING(CANCELLED)", "command stop"},
     {"PAUSING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
@@ -108,7 +109,7 @@ constexpr Row kExpected[] = {
     {"PAUSED_HELD", kResume, "RUNNING", "command resume, settle operations"},
     {"PAUSED_HELD", kRelease, "RELEASING", "command stop"},
     {"PAUSED_HELD", kPreempt, "RELEASING", ""},
-    {"PAUSED_HELD", kRecover, "RECOVERING", ""},
+    {"PAUSED_HELD", kRecover, "RECOVERING", "kill ranks"},
     {"PAUSED_HELD", kCancel, "STOPPING(CANCELLED)", "command stop"},
     {"PAUSED_HELD", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"PAUSED_HELD", kDeadline, "STOPPING(FAILED)", "record verdict, aim at stop, command stop"},
@@ -126,19 +127,19 @@ constexpr Row kExpected[] = {
     {"PAUSED_RELEASED", kCancel, "CANCELLED", "finish"},
     {"PAUSED_RELEASED", kKill, "CANCELLED", "finish"},
     {"PAUSED_RELEASED", kDeadline, "FAILED", "finish, record verdict"},
-    {"RECOVERING", kFenced, "STARTING", ""},
+    {"RECOVERING", kFenced, "ADMITTED", "clear Waiting, close epoch, await acceptance"},
     {"RECOVERING", kFencedNewNode, "PREFLIGHT", ""},
-    {"RECOVERING", kNoRoom, "QUEUED", ""},
-    {"RECOVERING", kNotRetried, "STOPPING(FAILED)", ""},
-    {"RECOVERING", kHold, "RECOVERING", "hold at start, check ranks"},
-    {"RECOVERING", kResume, "RECOVERING", "run at start, check ranks"},
+    {"RECOVERING", kNoRoom, "QUEUED", "forget ranks, fail saves"},
+    {"RECOVERING", kNotRetried, "STOPPING(FAILED)", "record verdict, kill ranks"},
+    {"RECOVERING", kBaseMissing, "STOPPING(QUEUED)", "forget verdict"},
+    {"RECOVERING", kHold, "RECOVERING", "await the next epoch"},
+    {"RECOVERING", kResume, "RECOVERING", "await the next epoch"},
     {"RECOVERING", kRelease, "RELEASING", "kill unless stopping"},
     {"RECOVERING", kPreempt, "RELEASING", ""},
     {"RECOVERING", kCancel, "STOPPING(CANCELLED)", "kill unless stopping"},
     {"RECOVERING", kKill, "STOPPING(CANCELLED)", "kill ranks"},
     {"RECOVERING", kDeadline, "STOPPING(FAILED)",
      "record verdict, aim at stop, kill unless stopping"},
-    {"STOPPING(SUCCEEDED)", kRecover, "RECOVERING", ""},
     {"STOPPING(SUCCEEDED)", kKill, "STOPPING(SUCCEEDED)", "kill ranks"},
     {"STOPPING(SUCCEEDED)", kRanksGone, "SUCCEEDED", "finish"},
     {"STOPPING(FAILED)", kKill, "STOPPING(FAILED)", "kill ranks"},
@@ -260,7 +261,7 @@ TEST(JobStates, EveryStateIsReachedFromTheQueue) {
 }
 
 // What is reserved is not met today, and nothing else is out of reach.
-TEST(JobStates, OnlyReservedEventsLeadToPreflightAndRecovery) {
+TEST(JobStates, OnlyReservedEventsLeadToPreflight) {
   std::set<std::string> reached = {"QUEUED"};
   std::set<JobEvent> raised;
   for (size_t before = 0; before != reached.size();) {
@@ -275,7 +276,7 @@ TEST(JobStates, OnlyReservedEventsLeadToPreflightAndRecovery) {
   for (const JobPosition position : AllPositions()) {
     if (!reached.contains(PositionName(position))) missing.insert(PositionName(position));
   }
-  EXPECT_EQ(missing, (std::set<std::string>{"PREFLIGHT", "RECOVERING"}));
+  EXPECT_EQ(missing, (std::set<std::string>{"PREFLIGHT"}));
   for (int i = 0; i < kNumJobEvents; ++i) {
     const auto event = static_cast<JobEvent>(i);
     EXPECT_NE(raised.contains(event), IsReserved(event)) << EventName(event);
@@ -284,7 +285,7 @@ TEST(JobStates, OnlyReservedEventsLeadToPreflightAndRecovery) {
 
 TEST(JobStates, EveryReservedEventNamesItsFeatureAndHasNoActions) {
   for (const ReservedEvent& reserved : ReservedEvents()) EXPECT_FALSE(reserved.feature.empty());
-  EXPECT_EQ(ReservedEvents().size(), 10u);
+  EXPECT_EQ(ReservedEvents().size(), 6u);
   for (const JobTransition& row : JobTable())
     EXPECT_EQ(row.actions.empty(), IsReserved(row.event)) << PositionName(row.from);
 }

@@ -242,5 +242,43 @@ TEST(Placement, LabelsAndWholeNodes) {
   EXPECT_EQ(OfferTo({.num_slots = 1, .device = v1::CPU_SLOT}, {held}).free, 0);
 }
 
+std::string TextOf(const std::vector<PlacedRank>& placed) {
+  std::string text;
+  for (const PlacedRank& one : placed)
+    text += (text.empty() ? "" : " ") + one.node + std::to_string(one.slot);
+  return text;
+}
+
+TEST(PlaceAgain, GroupsWhoseSlotsAreFreeStay) {
+  const std::vector<PlacedRank> before = {{0, "b", 2}, {1, "b", 0}, {2, "a", 0}, {3, "a", 1}};
+  const auto again = [&](std::vector<NodeOffer> offers) {
+    return TextOf(PlaceAgain(before, std::move(offers), {.num_ranks = 4, .group = 2}));
+  };
+  EXPECT_EQ(again({{"a", 2, {0, 1}}, {"b", 3, {0, 1, 2}}}), "b2 b0 a0 a1") << "as before";
+  // a's slot 1 is gone: its group goes elsewhere, as a whole, and takes none that is kept.
+  EXPECT_EQ(again({{"a", 2, {0}}, {"b", 5, {0, 1, 2, 3}}}), "b2 b0 b1 b3");
+  EXPECT_EQ(again({{"b", 3, {0, 1, 2}}, {"c", 4, {0, 1, 2, 3}}}), "b2 b0 c0 c1");
+  // Too few beside what is kept, and at all.
+  EXPECT_EQ(again({{"b", 3, {0, 1, 2}}, {"c", 1, {0}}}), "");
+  EXPECT_EQ(again({}), "");
+  // A rank whose node is gone comes beside one that stays.
+  EXPECT_EQ(TextOf(PlaceAgain({{0, "b", 1}, {1, "a", 0}}, {{"b", 3, {0, 1, 2}}},
+                              {.num_ranks = 2, .group = 1})),
+            "b1 b0");
+  // Another number of ranks than before is another job.
+  EXPECT_EQ(TextOf(PlaceAgain({}, {{"a", 2, {0, 1}}}, {.num_ranks = 2, .group = 1})), "a0 a1");
+}
+
+TEST(SortQueue, WhatGoesFirstComesBeforeOthersOfItsPriority) {
+  std::vector<WaitingJob> jobs = {
+      {.uid = "old", .priority = 1, .created_us = 1},
+      {.uid = "high", .priority = 2, .created_us = 5},
+      {.uid = "first", .priority = 1, .created_us = 9, .goes_first = true}};
+  SortQueue(&jobs);
+  EXPECT_EQ(jobs[0].uid, "high");
+  EXPECT_EQ(jobs[1].uid, "first");
+  EXPECT_EQ(jobs[2].uid, "old");
+}
+
 }  // namespace
 }  // namespace mt::daemon

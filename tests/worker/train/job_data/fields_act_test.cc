@@ -191,6 +191,11 @@ const std::map<std::string, std::string>& Exceptions() {
       {"placement.exclusive", "likewise"},
       {"resilience.on_agent_exit", "the worker agent's"},
       {"resilience.deadline", "the coordinator's"},
+      {"resilience.max_restarts.user", "likewise"},
+      {"resilience.max_restarts.hang", "likewise"},
+      {"resilience.max_restarts.infra_per_hour", "likewise"},
+      {"resilience.max_restarts.no_progress", "likewise"},
+      {"resilience.max_restarts.storage", "likewise"},
       {"telemetry.log_format", "of the lines in the rank's log"},
       {"telemetry.tensorboard", "the worker agent's"},
   };
