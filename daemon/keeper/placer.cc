@@ -349,8 +349,8 @@ void Placer::SendAssign(const v1::StoredJob& stored, const v1::StoredAllocation&
   assign->set_job_uid(job.uid());
   assign->set_epoch(job.epoch());
   *assign->mutable_spec() = job.spec();
-  if (!job.checkpoints().empty()) {
-    // It has trained before: it goes on from what it saved, wherever it once began.
+  if (job.has_last_checkpoint()) {
+    // It has a base: it goes on from what it saved, wherever it once began, and whatever is pruned.
     v1::Checkpoint* checkpoint = assign->mutable_spec()->mutable_checkpoint();
     checkpoint->clear_load();
     checkpoint->clear_load_tag();

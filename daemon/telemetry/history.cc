@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kJournalBytes = 16 << 20;
 constexpr int64_t kJournalFactor = 4;
 // Ends of the names of a job's files.
-constexpr std::array<std::string_view, 3> kExtensions = {".steps", ".evals", ".runs"};
+constexpr std::array<std::string_view, 4> kExtensions = {".steps", ".evals", ".runs", ".replaced"};
 // Folder for the files of jobs that the store does not know.
 constexpr char kUnknown[] = "unknown";
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
@@ -37,6 +37,24 @@ HistoryView HeadOf(const JobHistory& job) {
   head.epoch = job.last_epoch();
   head.epoch_base = job.epoch_base();
   return head;
+}
+
+// The steps as rows of the level, at most as many as the range has.
+HistoryTable BucketsOf(const HistoryTable& steps, int level, const HistoryRange& range) {
+  HistoryTable out(level);
+  for (size_t row = 0; row < steps.num_rows(); ++row) {
+    if (steps.times_us[row] < range.since_us) continue;
+    const bool same =
+        level > 0 && !out.empty() &&
+        HistoryBucketOf(out.steps.back(), level) == HistoryBucketOf(steps.steps[row], level);
+    if (!same && out.num_rows() >= range.limit) break;
+    if (same) {
+      out.MergeIntoLast(steps, row);
+    } else {
+      out.AppendRow(steps, row);
+    }
+  }
+  return out;
 }
 
 // Under this name a job that was set aside is like any other.
@@ -200,6 +218,11 @@ Status History::FlushJob(const std::string& uid, Job* job) {
     const Status written = job->runs.Write();
     if (status.ok()) status = written;
   }
+  // Before the steps that have replaced them.
+  if (job->replaced.has_unwritten()) {
+    const Status written = job->replaced.Write();
+    if (status.ok()) status = written;
+  }
   if (job->closing || job->steps.has_full_frame()) {
     const Status written = job->steps.WriteFrames(/*all=*/job->closing);
     // Where the job's file refuses the steps, the journal may still take them.
@@ -272,7 +295,8 @@ HistoryView History::WithJob(std::string_view job_uid, const Read& read) const {
     const auto job = jobs_.find(job_uid);
     if (job != jobs_.end()) {
       const Job& open = *job->second;
-      rest = read(open.steps, Unwritten{open.evals.unwritten(), open.runs.unwritten()});
+      rest = read(open.steps, Unwritten{open.evals.unwritten(), open.runs.unwritten(),
+                                        open.replaced.unwritten()});
     }
   }
   if (rest) return rest();
@@ -366,12 +390,21 @@ HistoryView History::Steps(std::string_view job_uid, int64_t after_step, int64_t
 HistoryView History::Part(std::string_view job_uid, int level, const HistoryRange& range,
                           const std::vector<std::string>& names) const {
   const std::string evals_path = base::JoinPath(folder_, job_uid) + ".evals";
+  const std::string replaced_path = base::JoinPath(folder_, job_uid) + ".replaced";
   return WithJob(job_uid, [&](const JobHistory& job, Unwritten more) {
     HistoryRange part = range;
     if (range.since_us > 0) part.from_step = std::max(part.from_step, job.StepAt(range.since_us));
     const HistoryView head = HeadOf(job);
-    return [=, &names, pieces = PlanPieces(job, level, part), more = std::move(more)]() {
+    const bool is_own = range.replaced_of == 0;
+    return [=, &names, pieces = is_own ? PlanPieces(job, level, part) : std::vector<HistoryPiece>(),
+            more = std::move(more)]() {
       HistoryView view = head;
+      if (!is_own) {
+        view.rows = BucketsOf(ReadHistoryReplaced(replaced_path, more.replaced, part.replaced_of,
+                                                  part.from_step, part.to_step, names),
+                              level, part);
+        return view;
+      }
       view.rows = ReadPieces(pieces, level, names, &view.bytes_read);
       view.evals =
           ReadHistoryEvals(evals_path, more.evals, part.from_step, part.to_step, part.samples);

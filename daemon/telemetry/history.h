@@ -19,6 +19,7 @@
 #include "common/base/status.h"
 #include "daemon/telemetry/history_evals.h"
 #include "daemon/telemetry/history_journal.h"
+#include "daemon/telemetry/history_replaced.h"
 #include "daemon/telemetry/history_runs.h"
 #include "daemon/telemetry/history_table.h"
 #include "daemon/telemetry/history_view.h"
@@ -141,7 +142,11 @@ class History {
  private:
   struct Job {
     explicit Job(const std::string& path)
-        : steps(path + ".steps"), evals(path + ".evals"), runs(path + ".runs") {}
+        : replaced(path + ".replaced"),
+          steps(path + ".steps", &replaced),
+          evals(path + ".evals"),
+          runs(path + ".runs") {}
+    HistoryReplaced replaced;
     JobHistory steps;
     HistoryEvals evals;
     HistoryRuns runs;
@@ -149,7 +154,7 @@ class History {
   };
   // What is in no file yet.
   struct Unwritten {
-    std::string evals, runs;
+    std::string evals, runs, replaced;
   };
   void SetFileAside(const std::string& name) EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeJournaled(const std::string& uid, const HistoryTable& rows, bool known)

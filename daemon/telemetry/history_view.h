@@ -22,6 +22,9 @@ struct HistoryRange {
   int64_t since_us = 0;
   size_t limit = SIZE_MAX;  // at most so many rows, the oldest ones
   bool samples = false;     // of the evaluations there, which are read with it
+  // Instead of the history's own steps those of this epoch that later ones have replaced, without
+  // evaluations; 0: the history's own. Of History::Part alone.
+  int64_t replaced_of = 0;
 };
 // Reads the level's rows in the range, with the named columns (empty: all). Damaged frames are
 // logged and skipped. Adds the bytes read from the disk to *bytes_read.

@@ -105,7 +105,27 @@ void JobHistory::Feed(int level, const HistoryTable& rows, size_t row, bool casc
   }
 }
 
+void JobHistory::KeepReplaced(int64_t step) {
+  if (replaced_ == nullptr) return;
+  const auto keep = [&](const HistoryTable& rows) {
+    const size_t first = rows.LowerBound(step);
+    if (first < rows.num_rows()) replaced_->Append(rows.Slice(first, rows.num_rows() - first));
+  };
+  // From the end on: what it has of an epoch goes on to the epoch's end.
+  keep(levels_[0].rows);
+  const HistoryFrames frames = file_.Frames(0, step - 1);
+  for (auto ref = frames.refs.rbegin(); ref != frames.refs.rend(); ++ref) {
+    const auto rows = ReadHistoryFrame(frames, *ref);
+    if (rows.ok()) {
+      keep(*rows);
+    } else {
+      log::Warn("history: damaged frame skipped", {{"error", base::Message(rows.status())}});
+    }
+  }
+}
+
 void JobHistory::Cut(int64_t step) {
+  KeepReplaced(step);
   file_.Cut(step);
   for (Rows& level : levels_) {
     level.rows.Truncate(level.rows.LowerBound(step));

@@ -12,6 +12,7 @@
 
 #include "common/base/status.h"
 #include "daemon/telemetry/history_file.h"
+#include "daemon/telemetry/history_replaced.h"
 #include "daemon/telemetry/history_table.h"
 
 namespace mt::daemon {
@@ -32,7 +33,9 @@ class JobHistory {
   // wait for the disk.
   enum class Appended { kNew, kKnown, kNoRoom };
 
-  explicit JobHistory(std::string path) : file_(std::move(path)) {}
+  // `replaced` takes the steps that a later epoch replaces, and outlives it; nullptr: they go.
+  explicit JobHistory(std::string path, HistoryReplaced* replaced = nullptr)
+      : file_(std::move(path)), replaced_(replaced) {}
   // Reads the file's index and rebuilds the open buckets. `repair`, only for the process that
   // writes, cuts off an interrupted write. Blocks.
   Status Load(bool repair);
@@ -79,10 +82,12 @@ class JobHistory {
   Appended Admit(int64_t epoch, int64_t step);
   int64_t FindEpochBase() const;
   void Cut(int64_t step);
+  void KeepReplaced(int64_t step);
   void Rebuild();
   std::array<Rows, kHistoryLevels> MakeLevels() const;
 
   HistoryFile file_;
+  HistoryReplaced* const replaced_;
   std::array<Rows, kHistoryLevels> levels_ = MakeLevels();
   size_t journaled_ = 0;  // number of levels_[0].rows that the journal has
   int64_t last_step_ = 0;

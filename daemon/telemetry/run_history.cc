@@ -14,13 +14,17 @@ namespace {
 // A stretch of one job's history that is read at once, and what that history has.
 struct Stretch {
   std::string job_uid;
-  int64_t from_step = 0;  // exclusive
-  int64_t to_step = 0;    // inclusive, at most the history's last step
-  int64_t open_to = 0;    // as the part says: evaluations may lie behind the last step
+  int64_t from_step = 0;    // exclusive
+  int64_t to_step = 0;      // inclusive, at most the history's last step
+  int64_t open_to = 0;      // as the part says: evaluations may lie behind the last step
+  int64_t replaced_to = 0;  // RunPart.replaced_to
+  int64_t epoch = 0;
   HistoryView head;
 
   // Whether it is all that this history has.
-  bool IsWhole() const { return from_step < head.first_step && to_step >= head.last_step; }
+  bool IsWhole() const {
+    return replaced_to == 0 && from_step < head.first_step && to_step >= head.last_step;
+  }
 };
 
 struct Run {
@@ -39,11 +43,13 @@ Run FindRun(const History& history, const RunSources& sources) {
     run.stretches.push_back({.job_uid = part.job_uid,
                              .from_step = part.from_step,
                              .open_to = part.to_step,
+                             .replaced_to = part.replaced_to,
+                             .epoch = part.epoch,
                              .head = {}});
   }
   for (Stretch& one : run.stretches) {
     one.head = history.Walk(one.job_uid, {.limit = 1, .names = {""}});
-    one.to_step = std::min(one.open_to, one.head.last_step);
+    one.to_step = std::max(std::min(one.open_to, one.head.last_step), one.replaced_to);
   }
   return run;
 }
@@ -72,7 +78,8 @@ void FillAttempts(const Run& run, HistoryView* view) {
   if (!any) return;
   auto part = run.parts.parts.begin();
   for (const int64_t step : view->rows.steps) {
-    while (part != run.parts.parts.end() && part->to_step < step) ++part;
+    while (part != run.parts.parts.end() && std::max(part->to_step, part->replaced_to) < step)
+      ++part;
     const bool inside = part != run.parts.parts.end() && part->from_step < step;
     view->attempts.push_back(inside ? part->attempt : 0);
   }
@@ -91,14 +98,22 @@ HistoryView Read(const History& history, const Run& run, const Asked& asked) {
     HistoryRange range = asked.range;
     // An evaluation may lie before the first step.
     if (one.from_step > 0) range.from_step = std::max(range.from_step, one.from_step + 1);
-    range.to_step = std::min(range.to_step, one.open_to);
-    if (range.from_step > range.to_step) continue;
     if (range.limit <= out.rows.num_rows()) break;
+    const int64_t asked_to = range.to_step;
+    range.to_step = std::min(asked_to, one.open_to);
     range.limit -= out.rows.num_rows();
-    HistoryView part = history.Part(one.job_uid, asked.level, range, asked.names);
-    for (size_t row = 0; row < part.rows.num_rows(); ++row) out.rows.AppendRow(part.rows, row);
-    for (auto& eval : part.evals) out.evals.push_back(std::move(eval));
-    out.bytes_read += part.bytes_read;
+    if (range.from_step <= range.to_step) {
+      HistoryView part = history.Part(one.job_uid, asked.level, range, asked.names);
+      for (size_t row = 0; row < part.rows.num_rows(); ++row) out.rows.AppendRow(part.rows, row);
+      for (auto& eval : part.evals) out.evals.push_back(std::move(eval));
+      out.bytes_read += part.bytes_read;
+    }
+    if (one.replaced_to == 0) continue;
+    range.from_step = std::max(range.from_step, one.open_to + 1);
+    range.to_step = std::min(asked_to, one.replaced_to);
+    range.replaced_of = one.epoch;
+    const HistoryTable more = history.Part(one.job_uid, asked.level, range, asked.names).rows;
+    for (size_t row = 0; row < more.num_rows(); ++row) out.rows.AppendRow(more, row);
   }
   return out;
 }

@@ -49,7 +49,8 @@ void AddJob(const History& history, const RunSources& sources, const RunSource& 
     out->parts.push_back({.job_uid = job.job_uid,
                           .from_step = one.from_step(),
                           .to_step = has_steps ? EndInJob(head.runs, one.epoch()) : one.from_step(),
-                          .attempt = one.attempt()});
+                          .attempt = one.attempt(),
+                          .epoch = one.epoch()});
     out->told.push_back(one);
     out->told.back().set_job_uid(job.job_uid);
   }
@@ -72,6 +73,14 @@ void Number(RunParts* all) {
   std::ranges::stable_sort(all->told, {}, &v1::EpochRun::attempt);
 }
 
+void FindReplaced(const History& history, RunPart* part) {
+  if (part->epoch == 0) return;
+  const HistoryRange range{
+      .from_step = part->from_step + 1, .to_step = RunPart::kOpen, .replaced_of = part->epoch};
+  const HistoryTable steps = history.Part(part->job_uid, 0, range, {""}).rows;
+  if (!steps.empty()) part->replaced_to = steps.steps.back();
+}
+
 }  // namespace
 
 RunParts FindRunParts(const History& history, const RunSources& sources) {
@@ -81,9 +90,10 @@ RunParts FindRunParts(const History& history, const RunSources& sources) {
   std::vector<RunPart>& parts = out.parts;
   const auto is_empty = [](const RunPart& part) { return part.to_step <= part.from_step; };
   if (sources.attempt > 0) {
-    std::erase_if(parts, [&](const RunPart& part) {
-      return part.attempt != sources.attempt || is_empty(part);
-    });
+    std::erase_if(parts, [&](const RunPart& part) { return part.attempt != sources.attempt; });
+    for (RunPart& part : parts) FindReplaced(history, &part);
+    std::erase_if(parts,
+                  [&](const RunPart& part) { return is_empty(part) && part.replaced_to == 0; });
     return out;
   }
   while (!parts.empty() && parts.back().job_uid != sources.job_uid) parts.pop_back();

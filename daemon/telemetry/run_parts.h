@@ -39,6 +39,10 @@ struct RunPart {
   int64_t from_step = 0;
   int64_t to_step = kOpen;
   int attempt = 0;  // 0: not known
+  // Of one attempt alone: the last of its steps behind to_step, which a later one of the same job
+  // has replaced, and its epoch; 0: it has none.
+  int64_t replaced_to = 0;
+  int64_t epoch = 0;
 };
 
 struct RunParts {

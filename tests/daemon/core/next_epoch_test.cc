@@ -325,6 +325,69 @@ TEST_F(NextEpochTest, GoalsCarryOverAndASaveIsMadeByTheNextRanks) {
   EXPECT_EQ(Op(save->name()).error().reason(), "") << Op(save->name()).error().message();
 }
 
+TEST_F(NextEpochTest, WhatAJobBeginsWithIsForItsFirstEpoch) {
+  Worker worker = NewWorker("n1", 1);
+  for (const char* const begins : {"load: other", "fresh: true"}) {
+    const v1::Job job =
+        StartRunning(worker, std::string(begins).substr(0, 4), 1,
+                     fmt::format("checkpoint: {{{}, keep_last: 1}}\n{}", begins, kFew));
+    const v1::Checkpoint first = LastAssign(worker).spec().checkpoint();
+    EXPECT_TRUE(first.has_load() || first.fresh()) << begins;
+    // It dies before it has saved: it begins again as its file says.
+    TellStep(worker, job.uid(), 1);
+    Die(worker, job.uid(), 0, 9);
+    EXPECT_EQ(LastAssign(worker).spec().checkpoint().load(), first.load());
+    EXPECT_EQ(LastAssign(worker).spec().checkpoint().fresh(), first.fresh());
+    EXPECT_FALSE(LastAssign(worker).has_base());
+    Start(job.uid(), {&worker});
+    TellStep(worker, job.uid(), 4);
+    Report(worker, SavedMessage(Get(job.uid()), 4));
+    // Pruned by whoever: the base stays what it is.
+    v1::WorkerMessage deleted;
+    deleted.mutable_job_report()->set_job_uid(job.uid());
+    deleted.mutable_job_report()->set_epoch(Get(job.uid()).epoch());
+    deleted.mutable_job_report()->mutable_checkpoints_deleted()->add_paths("/ckpt/step-4");
+    Report(worker, std::move(deleted));
+    EXPECT_TRUE(Get(job.uid()).checkpoints().empty());
+    Die(worker, job.uid(), 0, 9);
+    PassBeating(seconds(8), {&worker});
+    const v1::Assign next = LastAssign(worker);
+    EXPECT_EQ(next.epoch(), Get(job.uid()).epoch());
+    EXPECT_EQ(Get(job.uid()).state(), v1::ADMITTED);
+    EXPECT_FALSE(next.spec().checkpoint().has_load()) << begins;
+    EXPECT_FALSE(next.spec().checkpoint().fresh()) << begins;
+    EXPECT_EQ(next.spec().checkpoint().load_kind(), v1::Checkpoint::LOAD_KIND_RESUME);
+    EXPECT_EQ(next.base().step(), 4);
+    ASSERT_TRUE(Kill(job.uid()).ok());
+    Gone(worker, Get(job.uid()));
+  }
+}
+
+TEST_F(NextEpochTest, EachEpochIsAnAttemptOfTheRunOverTerms) {
+  Worker worker = NewWorker("n1", 1);
+  const v1::Job job = StartRunning(worker, "demo", 1, kFew);
+  const auto tell = [&](int64_t step) {
+    v1::WorkerMessage info;
+    info.mutable_job_report()->set_job_uid(job.uid());
+    info.mutable_job_report()->set_epoch(Get(job.uid()).epoch());
+    info.mutable_job_report()->mutable_run_info()->mutable_run()->set_id("run-1");
+    Report(worker, std::move(info));
+    TellStep(worker, job.uid(), step);
+    return Get(job.uid()).attempt();
+  };
+  EXPECT_EQ(tell(1), 1);
+  Die(worker, job.uid(), 0, 9);
+  Start(job.uid(), {&worker});
+  EXPECT_EQ(tell(2), 2);
+  Die(worker, job.uid(), 0, 9);
+  StartCore();
+  Connect(&worker, 1);
+  PassBeating(seconds(8), {&worker});
+  Start(job.uid(), {&worker});
+  EXPECT_EQ(control::TermOfEpoch(Get(job.uid()).epoch()), 2);
+  EXPECT_EQ(tell(3), 3);
+}
+
 TEST_F(NextEpochTest, VerbsThatEndTheJobEndItWhileItRecovers) {
   Worker worker = NewWorker("n1", 1);
   for (const bool fenced : {false, true}) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/telemetry/history.h"
+#include "daemon/telemetry/run_history.h"
 #include "daemon/telemetry/run_parts.h"
 #include "tests/daemon/telemetry/history_fixture.h"
 
@@ -86,6 +87,92 @@ TEST_F(HistoryRunsTest, AttemptsThatWereNotCountedAreByTheirPlaces) {
   counted.set_attempt(2);  // two placements of one job, which were counted as one
   history_->AppendRun(kJob, counted);
   EXPECT_THAT(attempts(), ElementsAre(0, 0, 2));
+}
+
+// Attempt 1 trains to step 12, attempt 2 goes on from 8 and trains to 15, attempt 3 from 4 to 6.
+TEST_F(HistoryRunsTest, StepsThatWereTrainedAgainStayUnderTheirAttempt) {
+  const auto add = [&](int attempt, int64_t from_step) {
+    v1::EpochRun run;
+    run.set_epoch(attempt);
+    run.set_run("a");
+    run.set_from_step(from_step);
+    run.set_attempt(attempt);
+    history_->AppendRun(kJob, run);
+  };
+  // "1 2 3 | 100.5 ...": steps, and the epochs of their losses.
+  const auto steps_of = [&](int attempt, int points) {
+    const HistoryView view = QueryRun(
+        *history_, {.run = "a", .job_uid = kJob, .jobs = {{.job_uid = kJob}}, .attempt = attempt},
+        {.points = points});
+    std::vector<int64_t> out;
+    const HistoryColumn* loss = view.rows.Find("loss");
+    for (size_t row = 0; row < view.rows.num_rows(); ++row) {
+      out.push_back(view.rows.steps[row]);
+      const int64_t epoch = view.rows.epochs[row];
+      EXPECT_EQ(loss->last[row], MakeStep(view.rows.steps[row], epoch).loss());
+      if (attempt > 0) {
+        EXPECT_EQ(epoch, attempt) << view.rows.steps[row];
+        EXPECT_EQ(view.attempts[row], attempt) << view.rows.steps[row];
+      }
+    }
+    return out;
+  };
+  const auto expect_all = [&](const char* when) {
+    EXPECT_THAT(steps_of(1, 100), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)) << when;
+    EXPECT_THAT(steps_of(2, 100), ElementsAre(9, 10, 11, 12, 13, 14, 15)) << when;
+    EXPECT_THAT(steps_of(3, 100), ElementsAre(5, 6)) << when;
+    EXPECT_THAT(steps_of(0, 100), ElementsAre(1, 2, 3, 4, 5, 6)) << when << ": the run itself";
+    const std::vector<int64_t> few = steps_of(1, 3);
+    ASSERT_FALSE(few.empty());
+    EXPECT_LE(few.size(), 3U);
+    EXPECT_EQ(few.back(), 12) << when;
+  };
+  add(1, 0);
+  AppendRange(1, 12, 1);
+  Flush();
+  add(2, 8);
+  AppendRange(9, 15, 2);
+  add(3, 4);
+  AppendRange(5, 6, 3);
+  expect_all("in memory");
+  Flush();
+  expect_all("on disk");
+  Restart();
+  expect_all("after a restart, which replays the journal");
+  Flush();
+  const auto size = fs::file_size(File("job-1.replaced"));
+  Restart();
+  history_->Close(kJob);
+  Flush();
+  expect_all("in the job's own file");
+  EXPECT_EQ(fs::file_size(File("job-1.replaced")), size) << "nothing is kept twice";
+  history_->Erase(kJob);
+  EXPECT_FALSE(fs::exists(File("job-1.replaced")));
+}
+
+// What a frame of the job's file has is kept as what the journal has.
+TEST_F(HistoryRunsTest, ReplacedStepsOfWholeFramesStay) {
+  v1::EpochRun run;
+  for (const auto& [epoch, from] : {std::pair{1, 0}, std::pair{2, 10}}) {
+    run.set_epoch(epoch);
+    run.set_run("a");
+    run.set_from_step(from);
+    run.set_attempt(epoch);
+    history_->AppendRun(kJob, run);
+    AppendRange(from + 1, epoch == 1 ? 3'000 : 12, epoch);
+    Flush();
+  }
+  Restart();
+  const HistoryView view =
+      WalkRun(*history_, {.run = "a", .job_uid = kJob, .jobs = {{.job_uid = kJob}}, .attempt = 1},
+              {.limit = 5'000, .names = {"loss"}});
+  ASSERT_EQ(view.rows.num_rows(), 3'000U);
+  EXPECT_EQ(view.last_step, 3'000);
+  for (int64_t step = 1; step <= 3'000; ++step) {
+    const auto row = static_cast<size_t>(step - 1);
+    ASSERT_EQ(view.rows.steps[row], step);
+    ASSERT_EQ(view.rows.Find("loss")->last[row], MakeStep(step, 1).loss());
+  }
 }
 
 TEST_F(HistoryRunsTest, DamageTakesOneAndNoOther) {

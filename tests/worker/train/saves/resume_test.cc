@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/files.h"
+#include "common/rpc/reason.h"
 #include "tests/worker/train/train_rig.h"
 #include "tests/worker/tuning/fake_tuning.h"
 #include "worker/checkpoint/format/directory.h"
@@ -209,6 +210,33 @@ TEST_F(ResumeTest, PlacementsOfAJobFollowEachOther) {
   EXPECT_EQ(manifest->job_epoch, 1);
   EXPECT_EQ(manifest->parent_step, 8);
   EXPECT_EQ(manifest->parent_epoch, 2);
+}
+
+// What a job's file names is where its run begins. An epoch that ends behind a save, which nobody
+// has told of, is followed by one that goes on from there, with the same file.
+TEST_F(ResumeTest, WhatAJobBeginsWithIsForItsFirstEpoch) {
+  const auto place = [this](const std::string& uid, int64_t epoch,
+                            std::vector<std::string> overrides, int64_t stop) {
+    adjust_ = [=](int, TrainArgs* args) {
+      args->job_uid = uid;
+      args->epoch = epoch;
+      args->ended_job_uids = {"source"};
+    };
+    overrides.insert(overrides.end(), {"checkpoint.every_iters=4", kHundred});
+    const RankOutcome rank = Run(overrides, {{stop, {CommandKind::kStopWithoutSave, ""}}})[0];
+    EXPECT_TRUE(rank.result.status.ok()) << rank.result.status;
+    return rank.seen.infos.empty() ? int64_t{-1} : rank.seen.infos[0].resumed_from_step;
+  };
+  EXPECT_EQ(place("source", 1, {}, 9), 0);
+  const std::vector<std::string> load = {"checkpoint.load=tiny", "checkpoint.directory=own"};
+  EXPECT_EQ(place("load", 1, load, 13), 8);
+  EXPECT_EQ(place("load", 2, load, 17), 12);
+  EXPECT_EQ(place("load", 3, load, 21), 16);
+  // From step 0 over the checkpoints of another run.
+  const std::vector<std::string> fresh = {"checkpoint.fresh=true"};
+  EXPECT_EQ(place("fresh", 1, fresh, 5), 0);
+  EXPECT_EQ(place("fresh", 2, fresh, 9), 4);
+  EXPECT_EQ(place("fresh", 3, fresh, 13), 8);
 }
 
 // Another placement takes the directory over while this one trains: the next save ends it, strict
