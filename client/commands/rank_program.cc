@@ -55,6 +55,7 @@ ExitCode ExitCodeOfRank(int status) {
     case control::kExitConfig:
       return kExitInvalidInput;
     case control::kExitCheckpoint:
+    case control::kExitSaveFailed:
       return kExitIo;
     case control::kExitTransient:
       return kExitInterrupted;

@@ -64,9 +64,12 @@ void SlotHolders::AddHolders(v1::WhoHoldsResponse* response) {
   // A job that waits for its next epoch keeps its slots without an allocation.
   for (const v1::StoredJob* stored : ledger_->LiveJobs()) {
     if (!IsFenced(*stored)) continue;
-    for (const v1::RankStatus& rank : stored->job().ranks()) {
+    const v1::Job& job = stored->job();
+    for (const v1::RankStatus& rank : job.ranks()) {
+      // Those of a lost node were counted above.
+      if (ledger_->FindAllocation({job.uid(), job.epoch(), rank.node()}) != nullptr) continue;
       const v1::StoredWorker* const worker = ledger_->FindWorker(rank.node());
-      ++held[{rank.node(), DeviceOf(worker, rank.slot()), stored->job().uid()}].slots;
+      ++held[{rank.node(), DeviceOf(worker, rank.slot()), job.uid()}].slots;
     }
   }
   for (const auto& [key, entry] : held) {

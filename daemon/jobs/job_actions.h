@@ -59,7 +59,7 @@ std::string_view ActionName(JobAction action);
 // The actions of one row, in order.
 class JobActions {
  public:
-  static constexpr size_t kMost = 4;
+  static constexpr size_t kMost = 5;
 
   constexpr JobActions() = default;
   constexpr JobActions(std::initializer_list<JobAction> actions) : size_(actions.size()) {

@@ -33,8 +33,10 @@ constexpr JobPosition kToQueue = Stopping(v1::QUEUED);
 using enum JobEvent;
 using enum JobAction;
 
-// A placement that failed: its slots become free, and the job goes back to its place in the queue.
-constexpr JobActions kPlaceAgain = {kFreeSlots, kCloseEpoch, kForgetRanks, kRetryLater};
+// A placement that failed: its slots become free, and the job goes back to its place in the queue,
+// where no save that ranks of before owed is waited for. Likewise behind a missing checkpoint.
+constexpr JobActions kPlaceAgain = {kFreeSlots, kCloseEpoch, kForgetRanks, kRetryLater, kFailSaves};
+constexpr JobActions kBackToQueue = {kCloseEpoch, kForgetRanks, kAwaitBase, kFailSaves};
 
 // Where the job's ranks are placed, start, train and end.
 constexpr std::array kProgress = {
@@ -49,7 +51,7 @@ constexpr std::array kProgress = {
     JobTransition{kStarting, kBaseMissing, kToQueue, {kKillRanks}},
     JobTransition{kRunning, kBaseMissing, kToQueue, {kKillRanks, kFailOperations}},
     JobTransition{kToFailure, kBaseMissing, kToQueue, {kForgetVerdict}},
-    JobTransition{kToQueue, kRanksGone, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
+    JobTransition{kToQueue, kRanksGone, kQueued, kBackToQueue},
     JobTransition{kPausing, kAllHeld, kHeld, {kSettleOperations}},
     JobTransition{kReleasing, kReleased, kFreed, {kCloseEpoch, kSettleOperations, kFollowResume}},
     JobTransition{kReleasing, kSaveFailed, kHeld, {kForgetStop, kFollowResume}},
@@ -134,7 +136,7 @@ constexpr std::array kFound = {
     JobTransition{kToCancel, kAdopted, kToCancel, {kFreeOlder, kStopAgain}},
     JobTransition{kToQueue, kAdopted, kStarting, kTakeOver},
     JobTransition{kReleasing, kPhantom, kFreed, kGiveUp},
-    JobTransition{kToQueue, kPhantom, kQueued, {kCloseEpoch, kForgetRanks, kAwaitBase}},
+    JobTransition{kToQueue, kPhantom, kQueued, kBackToQueue},
     JobTransition{kToSuccess, kPhantom, At(v1::SUCCEEDED), {kFinish}},
     JobTransition{kToFailure, kPhantom, At(v1::FAILED), {kFinish}},
     JobTransition{kToCancel, kPhantom, At(v1::CANCELLED), {kFinish}},

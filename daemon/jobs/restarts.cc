@@ -162,14 +162,18 @@ RestartChoice SpendRestart(const v1::JobSpec& spec, const RestartFacts& facts,
 
 RestartChoice MoveRestart(const v1::JobSpec& spec, RestartBudget from, const RestartFacts& to,
                           v1::Restarts* spent) {
-  RefundRestart(from, spent);
+  Count(from, -1, 0, spent);
   DropOld(to.now_us, spent);
   RestartChoice choice = Ask(spec.resilience().max_restarts(), to.budget, *spent);
   if (choice.allowed) Count(to.budget, +1, to.now_us, spent);
   return choice;
 }
 
-void RefundRestart(RestartBudget budget, v1::Restarts* spent) { Count(budget, -1, 0, spent); }
+void RefundRestart(RestartBudget budget, v1::Restarts* spent) {
+  Count(budget, -1, 0, spent);
+  spent->set_no_progress(std::max(0, spent->no_progress() - 1));
+  spent->set_in_a_row(std::max(0, spent->in_a_row() - 1));
+}
 
 std::chrono::seconds RetryDelay(int retries) {
   if (retries < 2) return std::chrono::seconds(0);

@@ -47,7 +47,7 @@ RestartChoice SpendRestart(const megatrain::v1::JobSpec& spec, const RestartFact
 // against `to` instead of `from`. Refused as above; then it is counted against neither.
 RestartChoice MoveRestart(const megatrain::v1::JobSpec& spec, control::RestartBudget from,
                           const RestartFacts& to, megatrain::v1::Restarts* spent);
-// It was no failure after all.
+// It was no failure after all, nor one of those in a row.
 void RefundRestart(control::RestartBudget budget, megatrain::v1::Restarts* spent);
 
 // R2: how long to wait before the n-th retry in a row, from 1: none, base, twice that, up to the

@@ -119,11 +119,16 @@ void JobNodes::ReactToDeath(v1::StoredJob& stored, const std::string& node, cons
                                       order.reason.empty() ? "" : ": ", order.reason);
   if (job.state() == v1::ADMITTED) {
     placement_->Failed(stored, why);
-  } else if (job.state() == v1::RECOVERING) {
-    teardown_->FinishIfGone(stored);
   } else if (IsActive(job.state())) {
-    tools_.raiser->Fail(stored,
-                        {.cause = v1::HARDWARE, .rank = -1, .message = why, .last_log_lines = {}});
+    if (job.state() != v1::RECOVERING) {
+      tools_.raiser->Fail(
+          stored, {.cause = v1::HARDWARE, .rank = -1, .message = why, .last_log_lines = {}});
+    }
+    if (job.state() == v1::RECOVERING) {
+      // The operator's word is proof that they have ended: other lost nodes need not be waited for.
+      MoveRanksOf(tools_.ledger, stored, node, v1::DONE);
+      teardown_->FinishIfGone(stored);
+    }
   } else if (IsEnding(job)) {
     // The others would wait for its ranks. What was asked stands.
     if (stored.has_stop() && stored.stop().with_save()) {

@@ -140,11 +140,13 @@ void JobTeardown::AllocationGone(const AllocationKey& key, std::string_view why)
                            .rank = -1,
                            .message = fmt::format("ranks on node {} are gone: {}", key.node, why),
                            .last_log_lines = {}});
-      return;
+      if (job.state() != v1::RECOVERING) return;
     }
   }
+  const bool recovers = job.state() == v1::RECOVERING;
   for (v1::RankStatus& rank : *stored->mutable_job()->mutable_ranks()) {
-    if (rank.node() == key.node && (rank.state() == v1::FENCED || rank.state() == v1::UNKNOWN)) {
+    const bool unheard = rank.state() == v1::FENCED || rank.state() == v1::UNKNOWN;
+    if (rank.node() == key.node && (unheard || (recovers && !RankHasEnded(rank.state())))) {
       rank.set_state(v1::DONE);
       tools_.ledger->MarkJob(*stored, Change::kRanks);
     }
@@ -165,7 +167,9 @@ bool JobTeardown::IsGone(const v1::StoredJob& stored) {
   const v1::Job& job = stored.job();
   const bool one_ended = std::ranges::any_of(
       job.ranks(), [](const v1::RankStatus& rank) { return RankHasEnded(rank.state()); });
-  const bool leaves_lost = job.state() == v1::RECOVERING && one_ended;
+  // A closed epoch is one already, whatever the job does next.
+  const bool leaves_lost =
+      (job.state() == v1::RECOVERING && one_ended) || stored.closed_epoch() == job.epoch();
   for (const v1::StoredAllocation* allocation : tools_.ledger->AllocationsOfJob(job.uid())) {
     if (allocation->epoch() != job.epoch() || allocation->state() == v1::ORPHANED) continue;
     if (allocation->state() != v1::UNREACHABLE || !leaves_lost) return false;
@@ -217,6 +221,7 @@ void JobTeardown::CloseEpoch(v1::StoredJob& stored) {
   stored.clear_killing();
   stored.clear_assigned_hold();
   ClearCondition(job, "Saving");
+  ClearCondition(job, "Waiting");  // for the next epoch: where it waits on, it says so anew
   ClearCondition(job, "NodeUnreachable");
   ClearCondition(job, "NoProgress");
   tools_.runtimes->Of(*job).kill_acked.clear();

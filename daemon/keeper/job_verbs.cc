@@ -259,7 +259,9 @@ JobVerbs::Operated JobVerbs::Delete(v1::StoredJob& stored, const Order& order) {
 void JobVerbs::SpecChanged(v1::StoredJob& stored, const Order& order) {
   // The newest wins: it carries the whole job.
   PendingCommands::Drop(stored, v1::Command::UPDATE);
-  if (IsActive(stored.job().state()))
+  // Ranks of a next epoch are assigned with what the job is then.
+  const v1::JobState state = stored.job().state();
+  if (IsActive(state) && state != v1::RECOVERING)
     tools_.commands->Give(stored, {.verb = v1::Command::UPDATE}, order);
 }
 

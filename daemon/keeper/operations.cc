@@ -170,7 +170,7 @@ void OperationBook::FailOwed(const v1::Job& job, std::string_view verb, std::str
     Fail(*operation,
          rpc::WithReason(base::FailedPrecondition("its ranks ended before they had {}: {}", what,
                                                   job.message()),
-                         reason::kJobEnded));
+                         job.state() == v1::RECOVERING ? reason::kEpochClosed : reason::kJobEnded));
   }
 }
 

@@ -76,6 +76,13 @@ std::string AheadInQueue(const std::string& name) {
   return fmt::format("job '{}' is ahead in the queue", name);
 }
 
+std::string LaterOrphanText(const std::string& node) {
+  return fmt::format(
+      "ranks of a later epoch are on node {}, and are taken over once all of them are heard (mtctl "
+      "get orphans)",
+      node);
+}
+
 // The UUID of the slot's GPU; "" for a CPU slot.
 std::string GpuOf(const v1::Node& node, int slot) {
   const auto found = std::ranges::find(node.slots(), slot, &v1::Slot::index);
@@ -146,12 +153,25 @@ std::vector<FleetNode> Placer::Fleet(std::string_view except) {
   return fleet;
 }
 
+bool Placer::IsHeldBack(v1::StoredJob& stored) {
+  std::string why;
+  if (!parts_.restore_gate->IsOpen()) {
+    why = parts_.restore_gate->Why();
+  } else if (const std::string node = LaterOrphan(stored.job().uid()); !node.empty()) {
+    why = LaterOrphanText(node);
+  } else if (!parts_.roll_call->IsOver()) {
+    why = std::string(RollCall::kWhy);
+  }
+  if (!why.empty()) Wait(stored, why);
+  return !why.empty();
+}
+
 void Placer::RunRecovering() {
-  if (!parts_.restore_gate->IsOpen() || !parts_.roll_call->IsOver()) return;
   for (v1::StoredJob* stored : parts_.ledger->LiveJobs()) {
     const v1::Job& job = stored->job();
-    if (!IsFenced(*stored) || !LaterOrphan(job.uid()).empty()) continue;
+    if (!IsFenced(*stored)) continue;
     if (parts_.clock->Now() < parts_.keeper->runtimes().RetryAt(job.uid())) continue;
+    if (IsHeldBack(*stored)) continue;
     WaitingJob waiting = AsWaiting(job.spec());
     waiting.uid = job.uid();
     waiting.num_slots = job.slots();
@@ -160,11 +180,11 @@ void Placer::RunRecovering() {
     const Offered offered = OfferElsewhere(*stored, waiting, fleet);
     const std::vector<PlacedRank> placed = PlaceAgain(
         SlotsOf(job), offered.offers, {.num_ranks = waiting.num_slots, .group = waiting.group});
+    stored->set_goes_first(true);  // also where an agent refuses this placement
     if (!placed.empty()) {
       Start(*stored, placed, waiting.device == v1::GPU);
       continue;
     }
-    stored->set_goes_first(true);
     parts_.keeper->Raise(*stored, JobEvent::kNoRoom, {.text = WaitReason(waiting, offered)});
   }
 }
@@ -184,9 +204,7 @@ void Placer::Run() {
   for (WaitingJob& waiting : queue) {
     v1::StoredJob& stored = *parts_.ledger->FindJob(waiting.uid);
     if (const std::string node = LaterOrphan(waiting.uid); !node.empty()) {
-      Wait(stored, fmt::format("ranks of a later epoch are on node {}, and are taken over once all "
-                               "of them are heard (mtctl get orphans)",
-                               node));
+      Wait(stored, LaterOrphanText(node));
       continue;
     }
     if (!ChooseDevice(stored, fleet, &waiting)) continue;

@@ -69,6 +69,8 @@ class Placer {
  private:
   // Jobs whose ranks were lost, before all that wait.
   void RunRecovering();
+  // Whether nothing may be placed for this one now; then it waits, with the reason.
+  bool IsHeldBack(v1::StoredJob& job);
   std::vector<WaitingJob> Queue();
   // The job that holds back one of this priority that is submitted now; empty: none does.
   std::string AheadOf(int64_t priority, const std::vector<FleetNode>& fleet);

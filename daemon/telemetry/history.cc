@@ -136,7 +136,9 @@ void History::BringBack(std::string_view job_uid) {
   const std::string hidden = HiddenName(uid);
   if (const auto waiting = jobs_.find(hidden); waiting != jobs_.end()) {
     // Its rows from the journal are not in its file yet.
-    const Status written = waiting->second->steps.WriteFrames(/*all=*/true);
+    Job& rest = *waiting->second;
+    const Status kept = rest.replaced.has_unwritten() ? rest.replaced.Write() : OkStatus();
+    const Status written = kept.ok() ? rest.steps.WriteFrames(/*all=*/true) : kept;
     if (!written.ok()) return;  // tried again with the next steps
     jobs_.erase(waiting);
     dirty_.erase(hidden);

@@ -94,21 +94,24 @@ struct Asked {
 HistoryView Read(const History& history, const Run& run, const Asked& asked) {
   HistoryView out;
   out.rows = HistoryTable(asked.level);
+  const size_t limit = asked.range.limit;
   for (const Stretch& one : run.stretches) {
     HistoryRange range = asked.range;
     // An evaluation may lie before the first step.
     if (one.from_step > 0) range.from_step = std::max(range.from_step, one.from_step + 1);
-    if (range.limit <= out.rows.num_rows()) break;
+    if (limit <= out.rows.num_rows()) break;
     const int64_t asked_to = range.to_step;
     range.to_step = std::min(asked_to, one.open_to);
-    range.limit -= out.rows.num_rows();
+    range.limit = limit - out.rows.num_rows();
     if (range.from_step <= range.to_step) {
       HistoryView part = history.Part(one.job_uid, asked.level, range, asked.names);
       for (size_t row = 0; row < part.rows.num_rows(); ++row) out.rows.AppendRow(part.rows, row);
       for (auto& eval : part.evals) out.evals.push_back(std::move(eval));
       out.bytes_read += part.bytes_read;
     }
-    if (one.replaced_to == 0) continue;
+    // Its own steps come first: a page that they fill has none of the replaced ones.
+    if (one.replaced_to == 0 || limit <= out.rows.num_rows()) continue;
+    range.limit = limit - out.rows.num_rows();
     range.from_step = std::max(range.from_step, one.open_to + 1);
     range.to_step = std::min(asked_to, one.replaced_to);
     range.replaced_of = one.epoch;

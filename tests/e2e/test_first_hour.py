@@ -125,8 +125,8 @@ class GoingOnTest(TypedTest):
         "README.md": (
             "A job submitted again goes on with its own run, at its newest intact checkpoint, also where it names `checkpoint.load` or "
             "`fresh`; `--restart` begins another.",
-            "Beyond its budgets (`resilience.max_restarts`), or where they are 0, the job fails with the cause; submit it again and it goes "
-            "on from its last checkpoint."),
+            "Beyond its budgets (`resilience.max_restarts`), or where they are 0, the job fails with the cause; submit it again and it "
+            "goes on from its last checkpoint."),
         "docs/runbook.md": (
             "Mend the cause, submit the same job file again: it goes on from the newest checkpoint. To begin another run instead: `mtctl "
             "submit -f FILE --restart`; what is there stays.",

@@ -2,65 +2,12 @@
 // against, over starts of the coordinator; and what becomes of what users have asked for.
 #include <string>
 
-#include "tests/daemon/core/core_fixture.h"
+#include "tests/daemon/core/next_epoch_rig.h"
 
 namespace mt::daemon {
 namespace {
 
 using std::chrono::seconds;
-
-class NextEpochTest : public CoreTest {
- protected:
-  static constexpr char kFew[] =
-      "resilience: {max_restarts: {user: 1, hang: 1, storage: 1, infra_per_hour: 4, "
-      "no_progress: 2}}\n";
-
-  static v1::WorkerMessage Exit(const v1::Job& job, int rank, int code, int signal = 0,
-                                v1::Cause cause = v1::CAUSE_UNSPECIFIED) {
-    v1::WorkerMessage message = RankMessage(job, rank, v1::FAULTED);
-    v1::RankReport& report = *message.mutable_rank_report();
-    report.set_cause(cause);
-    report.mutable_status()->set_exited(true);
-    report.mutable_status()->set_exit_code(code);
-    report.mutable_status()->set_exit_signal(signal);
-    return message;
-  }
-  // What is under way gets its ranks, which are ready.
-  v1::Job Start(const std::string& uid, const std::vector<Worker*>& workers) {
-    const v1::Job job = Get(uid);
-    EXPECT_EQ(job.state(), v1::ADMITTED) << job.message();
-    for (Worker* worker : workers) Accept(*worker, job);
-    for (const v1::RankStatus& rank : job.ranks()) {
-      for (Worker* worker : workers) {
-        if (worker->node == rank.node()) Report(*worker, RankMessage(job, rank.rank(), v1::READY));
-      }
-    }
-    return Get(uid);
-  }
-  static v1::Assign LastAssign(const Worker& worker) {
-    v1::Assign last;
-    for (const auto& message : worker.link->received) {
-      if (message.has_assign()) last = message.assign();
-    }
-    return last;
-  }
-  static std::string SlotsOf(const v1::Job& job) {
-    std::string text;
-    for (const v1::RankStatus& rank : job.ranks())
-      text += fmt::format("{}{}:{}", text.empty() ? "" : " ", rank.node(), rank.slot());
-    return text;
-  }
-  // Rank 0, on its own, dies so and is gone.
-  void Die(Worker& worker, const std::string& uid, int code, int signal = 0,
-           v1::Cause cause = v1::CAUSE_UNSPECIFIED) {
-    const v1::Job job = Get(uid);
-    Report(worker, Exit(job, 0, code, signal, cause));
-    Gone(worker, job);
-  }
-  void TellStep(Worker& worker, const std::string& uid, int64_t step) {
-    Report(worker, StepsMessage(Get(uid), step, step));
-  }
-};
 
 TEST_F(NextEpochTest, AKilledRankCostsAnEpochAndNotTheJob) {
   Worker worker = NewWorker("n1", 4);
@@ -288,6 +235,20 @@ TEST_F(NextEpochTest, WhereNoRankIsKnownToHaveEndedALostNodeIsWaitedFor) {
   PassBeating(seconds(4), {&c});
   EXPECT_EQ(Get(job.uid()).state(), v1::RECOVERING);
   EXPECT_EQ(CountAssigns(c), 0);
+}
+
+TEST_F(NextEpochTest, RanksThatAreGoneWithoutAReportAreProofEnough) {
+  Worker a = NewWorker("a", 1);
+  Worker b = NewWorker("b", 1);
+  const v1::Job job = Submit(TinyJob("demo", 2, kFew));
+  Start(job.uid(), {&a, &b});
+  TellStep(a, job.uid(), 1);
+  PassBeating(seconds(40), {&b});  // a is lost
+  Gone(b, job);
+  EXPECT_EQ(Events("EpochFailed").size(), 1U);
+  EXPECT_EQ(Get(job.uid()).state(), v1::QUEUED) << "a's rank does no step without that of b";
+  Worker c = NewWorker("c", 2);
+  EXPECT_EQ(SlotsOf(Get(job.uid())), "c:0 c:1");
 }
 
 TEST_F(NextEpochTest, GoalsCarryOverAndASaveIsMadeByTheNextRanks) {

@@ -172,5 +172,18 @@ TEST_F(RestartsTest, AConsequenceIsChargedToItsCause) {
   EXPECT_EQ(spent_.user(), 0);
 }
 
+TEST_F(RestartsTest, WhatWasNoFailureCountsNowhere) {
+  ASSERT_TRUE(Fault(RestartBudget::kInfrastructure).allowed);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(Fault(RestartBudget::kInfrastructure, kSecond, 0).allowed) << i;
+    EXPECT_EQ(spent_.no_progress(), 1);
+    EXPECT_EQ(spent_.in_a_row(), 2);
+    RefundRestart(RestartBudget::kInfrastructure, &spent_);
+  }
+  EXPECT_EQ(spent_.infrastructure(), 1);
+  EXPECT_EQ(spent_.infrastructure_us_size(), 1);
+  EXPECT_EQ(spent_.no_progress(), 0);
+}
+
 }  // namespace
 }  // namespace mt::daemon

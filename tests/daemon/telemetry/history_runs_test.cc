@@ -90,20 +90,22 @@ TEST_F(HistoryRunsTest, AttemptsThatWereNotCountedAreByTheirPlaces) {
 }
 
 // Attempt 1 trains to step 12, attempt 2 goes on from 8 and trains to 15, attempt 3 from 4 to 6.
-TEST_F(HistoryRunsTest, StepsThatWereTrainedAgainStayUnderTheirAttempt) {
-  const auto add = [&](int attempt, int64_t from_step) {
+class ReplacedStepsTest : public HistoryRunsTest {
+ protected:
+  void AddAttempt(int attempt, int64_t from_step) {
     v1::EpochRun run;
     run.set_epoch(attempt);
     run.set_run("a");
     run.set_from_step(from_step);
     run.set_attempt(attempt);
     history_->AppendRun(kJob, run);
-  };
-  // "1 2 3 | 100.5 ...": steps, and the epochs of their losses.
-  const auto steps_of = [&](int attempt, int points) {
-    const HistoryView view = QueryRun(
-        *history_, {.run = "a", .job_uid = kJob, .jobs = {{.job_uid = kJob}}, .attempt = attempt},
-        {.points = points});
+  }
+  static RunSources Sources(int attempt) {
+    return {.run = "a", .job_uid = kJob, .jobs = {{.job_uid = kJob}}, .attempt = attempt};
+  }
+  // The steps, whose losses tell their epochs.
+  std::vector<int64_t> StepsOf(int attempt, int points) {
+    const HistoryView view = QueryRun(*history_, Sources(attempt), {.points = points});
     std::vector<int64_t> out;
     const HistoryColumn* loss = view.rows.Find("loss");
     for (size_t row = 0; row < view.rows.num_rows(); ++row) {
@@ -116,42 +118,63 @@ TEST_F(HistoryRunsTest, StepsThatWereTrainedAgainStayUnderTheirAttempt) {
       }
     }
     return out;
-  };
-  const auto expect_all = [&](const char* when) {
-    EXPECT_THAT(steps_of(1, 100), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)) << when;
-    EXPECT_THAT(steps_of(2, 100), ElementsAre(9, 10, 11, 12, 13, 14, 15)) << when;
-    EXPECT_THAT(steps_of(3, 100), ElementsAre(5, 6)) << when;
-    EXPECT_THAT(steps_of(0, 100), ElementsAre(1, 2, 3, 4, 5, 6)) << when << ": the run itself";
-    const std::vector<int64_t> few = steps_of(1, 3);
+  }
+  // Likewise, page by page.
+  std::vector<int64_t> Walked(int attempt, int limit) {
+    std::vector<int64_t> out;
+    int64_t after = 0;
+    for (int page = 0; page < 20; ++page) {
+      const HistoryView view = WalkRun(*history_, Sources(attempt),
+                                       {.after_step = after, .limit = limit, .names = {"loss"}});
+      EXPECT_LE(view.rows.num_rows(), static_cast<size_t>(limit));
+      out.insert(out.end(), view.rows.steps.begin(), view.rows.steps.end());
+      after = view.next_step;
+      if (after == 0) break;
+    }
+    return out;
+  }
+  void ExpectAll(const char* when) {
+    for (const int limit : {1, 3, 4, 5, 12}) {
+      EXPECT_THAT(Walked(1, limit), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12))
+          << when << ", pages of " << limit;
+    }
+    EXPECT_THAT(StepsOf(1, 100), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)) << when;
+    EXPECT_THAT(StepsOf(2, 100), ElementsAre(9, 10, 11, 12, 13, 14, 15)) << when;
+    EXPECT_THAT(StepsOf(3, 100), ElementsAre(5, 6)) << when;
+    EXPECT_THAT(StepsOf(0, 100), ElementsAre(1, 2, 3, 4, 5, 6)) << when << ": the run itself";
+    const std::vector<int64_t> few = StepsOf(1, 3);
     ASSERT_FALSE(few.empty());
     EXPECT_LE(few.size(), 3U);
     EXPECT_EQ(few.back(), 12) << when;
-  };
-  add(1, 0);
+  }
+};
+
+TEST_F(ReplacedStepsTest, StayUnderTheirAttempt) {
+  AddAttempt(1, 0);
   AppendRange(1, 12, 1);
   Flush();
-  add(2, 8);
+  AddAttempt(2, 8);
   AppendRange(9, 15, 2);
-  add(3, 4);
+  AddAttempt(3, 4);
   AppendRange(5, 6, 3);
-  expect_all("in memory");
+  ExpectAll("in memory");
   Flush();
-  expect_all("on disk");
+  ExpectAll("on disk");
   Restart();
-  expect_all("after a restart, which replays the journal");
+  ExpectAll("after a restart, which replays the journal");
   Flush();
   const auto size = fs::file_size(File("job-1.replaced"));
   Restart();
   history_->Close(kJob);
   Flush();
-  expect_all("in the job's own file");
+  ExpectAll("in the job's own file");
   EXPECT_EQ(fs::file_size(File("job-1.replaced")), size) << "nothing is kept twice";
   history_->Erase(kJob);
   EXPECT_FALSE(fs::exists(File("job-1.replaced")));
 }
 
 // What a frame of the job's file has is kept as what the journal has.
-TEST_F(HistoryRunsTest, ReplacedStepsOfWholeFramesStay) {
+TEST_F(ReplacedStepsTest, OfWholeFramesStay) {
   v1::EpochRun run;
   for (const auto& [epoch, from] : {std::pair{1, 0}, std::pair{2, 10}}) {
     run.set_epoch(epoch);

@@ -274,6 +274,7 @@ Allocation* Agent::AddAllocation(const AllocationRecord& record) {
               [this](const std::vector<std::string>& gpus, std::function<void()> done) {
                 slots_.AwaitFree(gpus, std::move(done));
               },
+          .slot_done = [this](int slot, const std::string& why) { slots_.Break(slot, why); },
           .on_gone = [this, job] { OnGone(job); },
           .on_settled = [this, job] { OnSettled(job); }},
       record);

@@ -82,7 +82,6 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedWithBothValues) {
     EXPECT_FALSE(refused.created) << override;
     EXPECT_EQ(refused.result.status.code(), absl::StatusCode::kFailedPrecondition) << override;
     EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kUserError);
-    EXPECT_EQ(failure::CauseOf(refused.result.status), failure::Cause::kUserError);
     const std::string message = base::Message(refused.result.status);
     for (const char* part : parts) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;

@@ -34,7 +34,6 @@ class SkippedStepsTest : public TrainTest {
   }
   static void ExpectNumeric(const TrainResult& result, const std::string& text) {
     EXPECT_EQ(failure::CauseOf(result.status), failure::Cause::kNumeric) << result.status;
-    EXPECT_EQ(failure::CauseOf(result.status), failure::Cause::kNumeric);
     EXPECT_FALSE(result.completed);
     EXPECT_NE(base::Message(result.status).find(text), std::string::npos) << result.status;
   }

@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/rpc/reason.h"
 #include "tests/worker/train/train_rig.h"
 #include "worker/checkpoint/format/fence.h"
 #include "worker/checkpoint/format/root_marker.h"
@@ -172,7 +173,7 @@ TEST_F(ReleaseTest, StrictEndsTheRunAllTheSame) {
   const auto outcomes = Run({"checkpoint.strict=true"}, {{4, kReleaseNow}});
   for (const RankOutcome& rank : outcomes) {
     EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage);
-    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 73);
+    EXPECT_EQ(rpc::ReasonOf(rank.result.status), "SAVE_FAILED");
   }
   EXPECT_FALSE(outcomes[0].seen.commands_done.at(0).held);
 }
@@ -207,7 +208,7 @@ TEST_F(StorageTest, UnderStrictAFolderThatIsAwayIsAFaultOfTheStorage) {
   };
   for (const RankOutcome& rank : Run({"checkpoint.every_iters=4", "checkpoint.strict=true"})) {
     EXPECT_EQ(failure::CauseOf(rank.result.status), failure::Cause::kStorage) << rank.result.status;
-    EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 73);
+    EXPECT_EQ(rpc::ReasonOf(rank.result.status), "SAVE_FAILED");
     EXPECT_EQ(rank.result.last_step, 8);
   }
 }
@@ -373,7 +374,7 @@ TEST_F(StorageTest, AMissingShardIsAFaultOfTheStorage) {
       EXPECT_NE(cause, failure::Cause::kUserError) << rank.result.status;
       if (cause != failure::Cause::kStorage) continue;
       ++blamed;
-      EXPECT_EQ(failure::ExitCodeOf(rank.result.status), 73);
+      EXPECT_EQ(rpc::ReasonOf(rank.result.status), "") << "a load, no save";
       EXPECT_NE(base::Message(rank.result.status).find(name), std::string::npos)
           << rank.result.status;
     }
