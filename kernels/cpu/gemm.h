@@ -30,6 +30,10 @@ struct GemmArgs {
 // Runs on the calling thread.
 template <class T>
 void Gemm(const GemmArgs<T>& args);
+template <>
+void Gemm<float>(const GemmArgs<float>& args);
+template <>
+void Gemm<double>(const GemmArgs<double>& args);
 
 // Runs over the pool's threads, on a grid of blocks that depends only on the shape and the thread
 // count. Blocks until done.

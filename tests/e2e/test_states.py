@@ -57,16 +57,21 @@ class StateTest(ServiceTest):
         self.wait_step(int(job["restarts"]["step"]) + 20)
         self.assert_as_undisturbed(*flags)
 
+    def saved(self, name, *flags):
+        """Submits an endless job and waits for its first save: the job then."""
+        self.submit("--set", f"name={name}", "--set", "training.train_iters=1000000", "--set", "checkpoint.every_iters=20", *flags)
+        return self.wait_for(f"a save of {name}", lambda: (j := self.job(name)).get("last_checkpoint") and j)
+
     def test_what_a_job_begins_with_is_for_its_first_epoch(self):
-        self.submit("--follow", "--set", "name=source")
-        for name, flag, saved in (("fresh", "checkpoint.fresh=true", 20), ("load", "checkpoint.load=default/source", 60)):
+        self.saved("source")
+        self.mtctl("kill", "source", "--yes", "--wait")
+        begun = int(self.job("source")["last_checkpoint"]["step"])
+        for name, flag, first in (("fresh", "checkpoint.fresh=true", 20), ("load", "checkpoint.load=default/source", begun + 20)):
             with self.subTest(name):
-                self.submit("--set", f"name={name}", "--set", flag, "--set", "training.train_iters=1000000",
-                            "--set", "checkpoint.every_iters=20", *RESTARTS)
-                before = self.wait_for("a save", lambda n=name: (j := self.job(n)).get("last_checkpoint") and j)
+                before = self.saved(name, "--set", flag, *RESTARTS)
                 os.kill(self.rank_processes()[0], signal.SIGKILL)
                 job = self.recovered(name)
-                self.assertGreaterEqual(int(job["resumed_from_step"]), saved)
+                self.assertGreaterEqual(int(job["resumed_from_step"]), first)
                 self.assertEqual(job["run"]["id"], before["run"]["id"])
                 self.mtctl("kill", name, "--yes", "--wait")
 

@@ -119,7 +119,7 @@ Status Checkpointer::EndedBy(const Status& saved) const {
     return failure::WithCause(saved, failure::Cause::kUserError);
   const bool data_failed = args_.data_check->failed();
   if (saved.ok() || (!args_.job->checkpoint().strict() && !data_failed)) return OkStatus();
-  const Status ended = failure::WithCause(saved, failure::Cause::kStorage);
+  Status ended = failure::WithCause(saved, failure::Cause::kStorage);
   const bool is_storage = failure::CauseOf(ended) == failure::Cause::kStorage;
   if (data_failed || !is_storage || !rpc::ReasonOf(ended).empty()) return ended;
   return rpc::WithReason(ended, rpc::reason::kSaveFailed);

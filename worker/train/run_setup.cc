@@ -361,6 +361,23 @@ checkpoint::Manifest RunSetup::ManifestTemplate() const {
   return manifest;
 }
 
+void RunSetup::MakeTexts() {
+  const megatrain::v1::JobSpec& job = *args_.job;
+  const auto& eval = job.training().eval();
+  if (eval.prompts_size() > 0) {
+    parts_.prompts =
+        std::make_unique<PromptSamples>(job, parts_.engine.get(), args_.groups, parts_.texts.get());
+  }
+  if (eval.decode_tokens() > 0) {
+    parts_.asked_texts =
+        std::make_unique<AskedTexts>(AskedTexts::Args{.engine = parts_.engine.get(),
+                                                      .groups = args_.groups,
+                                                      .writer = parts_.texts.get(),
+                                                      .clock = args_.clock,
+                                                      .patience = spec::SaveTimeout(job)});
+  }
+}
+
 void RunSetup::MakeParts() {
   const megatrain::v1::JobSpec& job = *args_.job;
   const auto& eval = job.training().eval();
@@ -375,18 +392,7 @@ void RunSetup::MakeParts() {
                  .world_size = spec::WorldSize(job),
                  .epoch = args_.epoch > 0 ? args_.epoch : start_.epoch},
       .seq_length = job.model().seq_length()});
-  if (eval.prompts_size() > 0) {
-    parts_.prompts =
-        std::make_unique<PromptSamples>(job, parts_.engine.get(), args_.groups, parts_.texts.get());
-  }
-  if (eval.decode_tokens() > 0) {
-    parts_.asked_texts =
-        std::make_unique<AskedTexts>(AskedTexts::Args{.engine = parts_.engine.get(),
-                                                      .groups = args_.groups,
-                                                      .writer = parts_.texts.get(),
-                                                      .clock = args_.clock,
-                                                      .patience = spec::SaveTimeout(job)});
-  }
+  MakeTexts();
   // A run that begins with another one's weights has saved nothing, wherever they lay.
   StartPoint saved_before = start_;
   if (start_.weights) saved_before.load.reset();

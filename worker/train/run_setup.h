@@ -93,6 +93,7 @@ class RunSetup {
   bool IsComplete() const;
   // What all checkpoints of this run have in common.
   checkpoint::Manifest ManifestTemplate() const;
+  void MakeTexts();
   void MakeParts();
   void AnnounceReady() const;
   bool is_rank_0() const { return args_.groups->rank() == 0; }

@@ -291,7 +291,7 @@ TEST_F(NextEpochTest, WhatAJobBeginsWithIsForItsFirstEpoch) {
   for (const char* const begins : {"load: other", "fresh: true"}) {
     const v1::Job job =
         StartRunning(worker, std::string(begins).substr(0, 4), 1,
-                     fmt::format("checkpoint: {{{}, keep_last: 1}}\n{}", begins, kFew));
+                     fmt::format("checkpoint: {{{}, keep_last: 2}}\n{}", begins, kFew));
     const v1::Checkpoint first = LastAssign(worker).spec().checkpoint();
     EXPECT_TRUE(first.has_load() || first.fresh()) << begins;
     // It dies before it has saved: it begins again as its file says.

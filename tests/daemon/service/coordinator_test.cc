@@ -115,12 +115,12 @@ TEST_F(CoordinatorPagesTest, MetricsAndProbes) {
   EXPECT_THAT(Get(coordinator_->http_endpoint(), "/livez"), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Get(coordinator_->http_endpoint(), "/readyz"), StartsWith("HTTP/1.1 200"));
   const metrics::Exposition before = Metrics(*coordinator_);
-  EXPECT_EQ(before.Count("grpc_server_"), 927) << "the rest of the budget is in meter_test.cc";
+  EXPECT_EQ(before.Count("grpc_server_"), 878) << "the rest of the budget is in meter_test.cc";
   Call();
   // A call is counted when the server is done with it, which may be after the client.
   metrics::Exposition after = Metrics(*coordinator_);
   while (Sum(after, "grpc_server_handled_total", "grpc_code") < 2) after = Metrics(*coordinator_);
-  EXPECT_EQ(after.Count("grpc_server_"), 927) << "calls make no new series";
+  EXPECT_EQ(after.Count("grpc_server_"), 878) << "calls make no new series";
   EXPECT_EQ(Sum(after, "grpc_server_started_total", "Jobs"), 2);
   EXPECT_EQ(Sum(after, "grpc_server_handled_total", "\"OK\""), 1);
   EXPECT_EQ(Sum(after, "grpc_server_handled_total", "\"NotFound\""), 1);

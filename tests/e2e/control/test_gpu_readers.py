@@ -10,7 +10,7 @@ PROMPTS = ("the cat", "a")
 JOB = ("--set", "parallel.data=1", "--set", "training.train_iters=2000000", "--set", "model.hidden_size=256", "--set", "model.heads=4",
        "--set", "training.global_batch_size=2", "--set", "checkpoint.every_iters=400", "--set", "checkpoint.keep_last=1000",
        "--set", "training.eval.every_iters=400", "--set", "training.eval.iters=1", "--set", f"training.eval.prompts=[{', '.join(PROMPTS)}]",
-       "--set", "training.eval.prompt_tokens=20")
+       "--set", "training.eval.prompt_tokens=20", "--set", "training.eval.decode_tokens=31")
 ASKED = ("--step", "400", "--tokens", "20", *(word for prompt in PROMPTS for word in ("--prompt", prompt)))
 
 
@@ -36,6 +36,10 @@ class GpuReadersTest(ServiceTest):
         self.assert_one_message(full, 1, "nothing was submitted: needs 1 GPU slot", "--wait", "--local",
                                 r"--device cpu \(1 of 1 CPU slots is free\)")
         self.assertRegex(full.stderr, r"(?m)^  tiny \(RUNNING\): \d+ GPU slots? on node-a$")
+        asked = json.loads(self.mtctl("-o", "json", "generate", "tiny", "--in-job", "--tokens", "20",
+                                      *(word for prompt in PROMPTS for word in ("--prompt", prompt))).stdout)
+        self.assertEqual([(text["prompt"], text["finish"]) for text in asked["decoded"]["texts"]], [(0, "tokens"), (1, "tokens")])
+        self.assertGreaterEqual(int(asked["step"]), 900)
         beside = self.read("--device", "cpu", "--precision", "fp32")
         self.assertEqual(self.job("tiny")["state"], "RUNNING")
         evals = json.loads(self.mtctl("-o", "json", "samples", "tiny", "--step", "400").stdout)["evals"]

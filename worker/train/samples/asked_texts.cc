@@ -57,7 +57,7 @@ std::vector<DecodedText> TextsOf(const decode::GenerateReport& report) {
   std::vector<DecodedText> texts;
   texts.reserve(report.continuations.size());
   for (const decode::Continuation& one : report.continuations) {
-    KeptText kept = Keep(one);
+    KeptText kept = KeptTextOf(one);
     // Nobody else interrupts them.
     if (one.finish == decode::Finish::kInterrupted) kept.finish = "time";
     texts.push_back({.prompt = one.prompt,

@@ -40,7 +40,7 @@ StatusOr<std::vector<EvalSample>> PromptSamples::Write(const std::function<void(
     return samples;
   }
   for (const decode::Continuation& one : report->continuations) {
-    KeptText kept = Keep(one);
+    KeptText kept = KeptTextOf(one);
     samples.push_back({.prompt = prompts_[static_cast<size_t>(one.prompt)],
                        .text = std::move(kept.text),
                        .finish = std::move(kept.finish)});

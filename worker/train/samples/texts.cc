@@ -29,7 +29,7 @@ TextRequest TextRequestOf(const megatrain::v1::Generate& generate) {
           .stops = {generate.stops().begin(), generate.stops().end()}};
 }
 
-KeptText Keep(const decode::Continuation& one) {
+KeptText KeptTextOf(const decode::Continuation& one) {
   KeptText kept{.text = Utf8(one.text), .finish = std::string(Name(one.finish))};
   if (kept.text.size() <= kMostSampleBytes) return kept;
   // Not within a character.

@@ -47,6 +47,6 @@ struct KeptText {
   std::string text;
   std::string finish;
 };
-KeptText Keep(const decode::Continuation& one);
+KeptText KeptTextOf(const decode::Continuation& one);
 
 }  // namespace mt::train

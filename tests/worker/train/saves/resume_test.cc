@@ -228,14 +228,14 @@ TEST_F(ResumeTest, WhatAJobBeginsWithIsForItsFirstEpoch) {
   };
   EXPECT_EQ(place("source", 1, {}, 9), 0);
   const std::vector<std::string> load = {"checkpoint.load=tiny", "checkpoint.directory=own"};
-  EXPECT_EQ(place("load", 1, load, 13), 8);
-  EXPECT_EQ(place("load", 2, load, 17), 12);
-  EXPECT_EQ(place("load", 3, load, 21), 16);
+  EXPECT_EQ(place("load", 1, load, 5), 8);
+  EXPECT_EQ(place("load", 2, load, 5), 12);
+  EXPECT_EQ(place("load", 3, load, 5), 16);
   // From step 0 over the checkpoints of another run.
   const std::vector<std::string> fresh = {"checkpoint.fresh=true"};
   EXPECT_EQ(place("fresh", 1, fresh, 5), 0);
-  EXPECT_EQ(place("fresh", 2, fresh, 9), 4);
-  EXPECT_EQ(place("fresh", 3, fresh, 13), 8);
+  EXPECT_EQ(place("fresh", 2, fresh, 5), 4);
+  EXPECT_EQ(place("fresh", 3, fresh, 5), 8);
 }
 
 // Another placement takes the directory over while this one trains: the next save ends it, strict
