@@ -1,16 +1,16 @@
 # Compiler launcher, linker and sanitizers, for every target.
 # ccache passes over every call with precompiled headers (MtCommonHeaders) unless it is told that macros defined inside them and
-# __TIME__ do not matter, and unless the compiler keeps the header's name in what it preprocesses. With the base directory a
-# build in another folder finds what this one compiled.
+# __TIME__ do not matter, and unless the compiler keeps the header's name in what it preprocesses. With the base directory and
+# compile.sh a build in another folder finds what this one compiled.
 find_program(MT_CCACHE ccache)
 if(MT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_ABSSTDERR=1 CCACHE_PCH_EXTSUM=1)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # clang's -E reads the headers themselves, which a target need not find: what a unit depends on comes from its .d file.
     list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_DEPEND=1)
   endif()
-  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER ${MT_CCACHE})
+  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER bash ${CMAKE_SOURCE_DIR}/scripts/cmake/compile.sh ${CMAKE_SOURCE_DIR} ${MT_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${MT_CCACHE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
@@ -39,7 +39,8 @@ if(MT_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
     # Not in libraries' own headers, where checks are a seventh of an object and find nothing of ours.
     file(WRITE ${CMAKE_BINARY_DIR}/gen/sanitize_ignore.txt "[undefined]\nsrc:/usr/include/*\n")
-    add_compile_options(-fsanitize-ignorelist=${CMAKE_BINARY_DIR}/gen/sanitize_ignore.txt)
+    # As seen from the build's folder, so that ccache meets the same argument in every checkout.
+    add_compile_options(-fsanitize-ignorelist=gen/sanitize_ignore.txt)
   endif()
 endif()
 
